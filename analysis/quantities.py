@@ -1,0 +1,114 @@
+"""What runs are measured against (time, bytes, cost, rounds), and how such quantities are written for people.
+
+Numbers stay in SI units everywhere else; only texts and plot axes take another scale. ``k``, ``M``, ``G`` are
+powers of 1000.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from emulator.errors import InputError, suggestion
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A unit of a plot axis; ``size`` is in the unit of the column."""
+
+    name: str
+    size: float
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Something that accumulates during a run; ``units`` from small to large, or none for a count."""
+
+    name: str
+    column: str  # of metrics.csv
+    title: str
+    units: tuple[Unit, ...] = ()
+
+    def unit(self, largest: float) -> Unit:
+        """The unit for an axis that reaches ``largest``: the largest of which it holds at least two."""
+        if not self.units:
+            return Unit("", 1.0)
+        return next((u for u in reversed(self.units) if largest >= 2 * u.size), self.units[0])
+
+    def label(self, unit: Unit) -> str:
+        """The text beside the axis, with its unit."""
+        return f"{self.title} ({unit.name})" if unit.name else self.title
+
+
+_BYTES = tuple(Unit(name, 1000.0**i) for i, name in enumerate(("B", "kB", "MB", "GB", "TB", "PB")))
+_JOULES = tuple(Unit(name, 1000.0**i) for i, name in enumerate(("J", "kJ", "MJ", "GJ", "TJ")))
+
+AXES = {
+    axis.name: axis
+    for axis in (
+        Axis("cost", "cost_s", "Cost", (Unit("client-seconds", 1.0), Unit("client-hours", 3600.0))),
+        Axis("time", "time_s", "Emulated time", (Unit("s", 1.0), Unit("min", 60.0), Unit("h", 3600.0))),
+        Axis("bytes", "bytes_total", "Data over all links", _BYTES),
+        Axis("round", "round", "Global round"),
+    )
+}
+
+
+def axis_named(name: str) -> Axis:
+    """The axis of this name; raises `InputError` if there is none."""
+    if name not in AXES:
+        raise InputError(f"unknown axis '{name[:60]}'; {suggestion(name, AXES)}")
+    return AXES[name]
+
+
+def check_accuracy(value: float) -> float:
+    """``value``, if it can be a target accuracy as a share from 0 to 1; raises `InputError` otherwise."""
+    if 0 <= value <= 1:
+        return value
+    advice = f"; for {value:g} per cent write {value / 100:g}" if 1 < value <= 100 else ""
+    raise InputError(f"a target accuracy is a share from 0 to 1, not {value:g}{advice}")
+
+
+def accuracy_text(share: float) -> str:
+    """``0.6127`` as ``61.3 %``."""
+    return f"{100 * share:.1f} %"
+
+
+def time_text(seconds: float) -> str:
+    """``42.5 s``, ``5 min 03 s``, ``3 h 05 min``, ``2 d 07 h``."""
+    if seconds < 59.95:
+        return f"{_three_digits(seconds)} s"
+    if (whole := round(seconds)) < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    if (minutes := round(seconds / 60)) < 24 * 60:
+        return f"{minutes // 60} h {minutes % 60:02d} min"
+    hours = round(seconds / 3600)
+    return f"{hours // 24} d {hours % 24:02d} h"
+
+
+def bytes_text(count: float) -> str:
+    """``512 B``, ``1.2 GB``: three significant digits."""
+    return _scaled(count, _BYTES)
+
+
+def energy_text(joules: float) -> str:
+    """``830 J``, ``4.07 MJ``: three significant digits."""
+    return _scaled(joules, _JOULES)
+
+
+def cost_text(client_seconds: float) -> str:
+    """``412 client-s``, ``17,676 client-s``: always in one unit, so that costs compare at a glance."""
+    return f"{_three_digits(client_seconds)} client-s"
+
+
+def _scaled(value: float, units: tuple[Unit, ...]) -> str:
+    # Below 999.5 nothing rounds to 1000, so there is never a "1000 MB" that should be "1 GB".
+    unit = next((u for u in units if abs(value) < 999.5 * u.size), units[-1])
+    return f"{_three_digits(value / unit.size)} {unit.name}"
+
+
+def _three_digits(value: float) -> str:
+    """Three significant digits, but all digits before the point; no exponent from 0.0001 up."""
+    if not math.isfinite(value) or abs(value) >= 99.95:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"

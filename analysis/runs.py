@@ -1,0 +1,246 @@
+"""Reading run folders.
+
+A run folder holds ``metrics.csv`` (a row for each evaluation), ``summary.json`` (what the run was and how it
+ended), ``manifest.json``, ``scenario.yaml`` and ``ledger.parquet``. A run that was killed has no summary: it
+still loads, with the status `UNFINISHED`, and is named by its manifest, its scenario or its folder. If such a
+run died while it wrote a row, that row is left out.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emulator.errors import InputError, quote_all
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+METRICS = "metrics.csv"
+SUMMARY = "summary.json"
+MANIFEST = "manifest.json"
+SCENARIO = "scenario.yaml"
+
+COMPLETE = "complete"
+UNFINISHED = "unfinished"  # without a summary: killed, or still running
+STATUSES = (COMPLETE, "interrupted", "failed")
+
+COLUMNS = (
+    "round", "time_s", "accuracy", "loss",
+    "bytes_server_client", "bytes_client_server", "bytes_client_client",
+    "bytes_cloud_edge", "bytes_edge_cloud", "bytes_total",
+    "cost_training_s", "cost_group_s", "cost_s", "energy_j",
+)  # fmt: skip
+MAY_BE_UNKNOWN = ("loss", "energy_j")  # a loss may overflow, and a device may have no power figures
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A run as its folder tells it.
+
+    ``metrics`` has the columns `COLUMNS` (and whatever else the file has), in the order of the evaluations:
+    ``accuracy`` is a share from 0 to 1, ``cost_*`` are client-seconds, ``time_s`` is emulated time. ``seed``
+    is None where no file says it.
+    """
+
+    folder: Path
+    name: str
+    label: str  # the method, for legends
+    seed: int | None
+    status: str  # one of STATUSES, or UNFINISHED
+    metrics: pd.DataFrame
+
+
+def load_run(folder: Path | str) -> Run:
+    """Reads a run folder, also of a run that ended badly; raises `InputError` if it is none or damaged."""
+    folder = Path(folder)
+    if not folder.exists():
+        raise InputError(f"there is no folder '{folder}'")
+    if not folder.is_dir():
+        raise InputError(f"'{folder}' is a file; give the folder of a run")
+    summary = _read_json(folder / SUMMARY)
+    if not (folder / METRICS).is_file():
+        raise InputError(_no_metrics(folder, summary))
+    name, label, seed = _identity(folder, summary)
+    status = UNFINISHED if summary is None else summary.get("status")
+    if status not in (*STATUSES, UNFINISHED):
+        raise _other_version(folder / SUMMARY, f"'status' is {status!r}, not one of {quote_all(STATUSES)}")
+    metrics = _read_metrics(folder / METRICS, drop_cut_row=summary is None)
+    return Run(folder, name, label, seed, status, metrics)
+
+
+def load_runs(folders: Iterable[Path | str]) -> list[Run]:
+    """Reads run folders in the given order; raises `InputError` as `load_run`, and if one is given twice."""
+    runs: list[Run] = []
+    seen: set[Path] = set()
+    for folder in folders:
+        run = load_run(folder)
+        place = run.folder.resolve()
+        if place in seen:
+            raise InputError(f"the run folder '{folder}' is given twice")
+        seen.add(place)
+        runs.append(run)
+    return runs
+
+
+def unique_labels(runs: Sequence[Run]) -> list[str]:
+    """A different label for each run, in the order of the runs.
+
+    Where labels are equal, the name is added, then the seed, then the folder; each only if it tells some of
+    these runs apart.
+    """
+    details: list[list[str]] = [[] for _ in runs]
+
+    def texts() -> list[str]:
+        return [f"{r.label} ({', '.join(d)})" if d else r.label for r, d in zip(runs, details, strict=True)]
+
+    columns = (
+        [r.name for r in runs],
+        [f"seed {'unknown' if r.seed is None else r.seed}" for r in runs],
+        [r.folder.name for r in runs],
+        [str(r.folder) for r in runs],
+    )
+    for column in columns:
+        for members in _equal(texts()):
+            if len({column[i] for i in members}) > 1:
+                for i in members:
+                    details[i].append(column[i])
+    # The same run twice, or a label that looks like another with its details: only a number is left.
+    number = 2
+    while groups := _equal(texts()):
+        for members in groups:
+            for i in members[1:]:
+                details[i].append(f"no. {number}")
+                number += 1
+    return texts()
+
+
+def _equal(texts: Sequence[str]) -> list[list[int]]:
+    """The positions of equal texts, for each text that occurs more than once."""
+    places: dict[str, list[int]] = {}
+    for i, text in enumerate(texts):
+        places.setdefault(text, []).append(i)
+    return [members for members in places.values() if len(members) > 1]
+
+
+def _no_metrics(folder: Path, summary: dict[str, Any] | None) -> str:
+    if summary is not None or (folder / MANIFEST).exists():
+        return f"the run in '{folder}' has no {METRICS}: it ended before its first evaluation"
+    inside = sorted(p.parent.name for p in folder.glob(f"*/{METRICS}"))
+    if inside:
+        more = ", ..." if len(inside) > 5 else ""
+        return f"'{folder}' is not a run folder, but it holds some: {quote_all(inside[:5])}{more}"
+    return f"'{folder}' is not a run folder: it has no {METRICS}"
+
+
+def _identity(folder: Path, summary: dict[str, Any] | None) -> tuple[str, str, int | None]:
+    """The name, label and seed of a run: from its summary, or if it is unfinished from the next best file."""
+    if summary is not None:
+        for key, kind in (("name", str), ("label", str), ("seed", int)):
+            if not isinstance(summary.get(key), kind):
+                raise _other_version(folder / SUMMARY, f"'{key}' is missing or of another type")
+        return summary["name"], summary["label"], summary["seed"]
+    known = {**_read_scenario(folder / SCENARIO), **(_read_json(folder / MANIFEST) or {})}
+    name = known["name"] if isinstance(known.get("name"), str) else folder.resolve().name
+    label = known["label"] if isinstance(known.get("label"), str) else name
+    return name, label, known["seed"] if isinstance(known.get("seed"), int) else None
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    """The object in a JSON file, or None if there is no such file."""
+    if not path.is_file():
+        return None
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # also what is no UTF-8
+        raise InputError(f"'{path}' is damaged: {error}") from None
+    if not isinstance(data, dict):
+        raise InputError(f"'{path}' is damaged: expected an object")
+    return data
+
+
+def _read_scenario(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    import yaml
+
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, ValueError) as error:
+        raise InputError(f"'{path}' is damaged: {error}") from None
+    return data if isinstance(data, dict) else {}
+
+
+def _read_metrics(path: Path, drop_cut_row: bool) -> pd.DataFrame:
+    import pandas as pd
+
+    try:
+        text = path.read_text(encoding="utf-8")
+    except ValueError as error:
+        raise InputError(f"'{path}' is damaged: {error}") from None
+    if drop_cut_row and not text.endswith("\n"):
+        # A number that was cut off ("12" of "1234") cannot be told from a whole one, so the whole row goes.
+        text = text[: text.rfind("\n") + 1]
+    if not text.strip():
+        raise InputError(f"'{path}' is empty: the run ended before its first evaluation")
+    lines = text.splitlines()
+    for number, line in enumerate(lines[1:], start=1):
+        if line and line.count(",") != lines[0].count(","):
+            raise InputError(f"'{path}' is damaged: row {number} has not as many fields as the header")
+    header, *rows = [row for row in csv.reader(lines) if row]
+    missing = [c for c in COLUMNS if c not in header]
+    if missing:
+        raise _other_version(path, f"it has no column {quote_all(missing)}")
+    if not rows:
+        raise InputError(f"'{path}' has no rows: the run ended before its first evaluation")
+    try:
+        # float() gives back every digit that was written; not every version of pandas does by default.
+        metrics = pd.DataFrame({c: _numbers(c, [row[i] for row in rows]) for i, c in enumerate(header)})
+    except ValueError as error:
+        raise InputError(f"'{path}' is damaged: {error}") from None
+    problem = _problem(metrics)
+    if problem:
+        raise InputError(f"'{path}' is damaged: {problem}")
+    return metrics.astype({"round": "int64"})
+
+
+def _numbers(column: str, cells: Sequence[str]) -> list[float] | list[str]:
+    """The cells of a column as numbers, nan where empty; a column that is not ours may hold anything."""
+    try:
+        return [float(cell) if cell.strip() else math.nan for cell in cells]
+    except ValueError:
+        if column in COLUMNS:
+            raise ValueError(f"column '{column}' holds something that is not a number") from None
+        return list(cells)
+
+
+def _problem(metrics: pd.DataFrame) -> str:
+    """What is wrong with the values of a metrics table, or an empty text; rows count from 1."""
+    import numpy as np
+
+    for column in COLUMNS:
+        if column in MAY_BE_UNKNOWN:
+            continue
+        values = metrics[column].to_numpy(dtype=float)
+        bad = ~np.isfinite(values) | (values < 0)
+        if column == "accuracy":
+            bad |= values > 1
+        if column == "round":
+            bad |= values != np.floor(values)
+        if bad.any():
+            row = int(bad.argmax())
+            return f"column '{column}' has {values[row]:g} in row {row + 1}"
+    for column in ("round", "time_s"):
+        falls = np.diff(metrics[column].to_numpy(dtype=float)) < 0
+        if falls.any():
+            return f"column '{column}' goes back in row {int(falls.argmax()) + 2}"
+    return ""
+
+
+def _other_version(path: Path, what: str) -> InputError:
+    return InputError(f"'{path}' was written by another version: {what}")

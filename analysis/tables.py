@@ -1,0 +1,255 @@
+"""Tables over runs: what reaching an accuracy took, and which accuracy a budget buys.
+
+Nothing is interpolated: only evaluations that took place count. A model is known to be as good as it was
+tested, when it was tested.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from analysis.quantities import (
+    AXES,
+    accuracy_text,
+    axis_named,
+    bytes_text,
+    check_accuracy,
+    cost_text,
+    energy_text,
+    time_text,
+)
+from analysis.runs import Run, unique_labels
+from emulator.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NOT_REACHED = "not reached"
+UNKNOWN = "unknown"
+NO_EVALUATION = "no evaluation"
+BUDGET_AXES = (
+    "cost",
+    "time",
+    "bytes",
+)  # where the runs are set on an equal footing unless the caller says otherwise
+
+
+class Reach(TypedDict):
+    """The evaluation at which an accuracy was reached, counted from the start; unknown energy is nan."""
+
+    round: int
+    time_s: float
+    bytes_total: float
+    cost_s: float
+    energy_j: float
+
+
+def first_reach(metrics: pd.DataFrame, target_accuracy: float) -> Reach | None:
+    """The first evaluation with at least ``target_accuracy`` (a share), or None if there is none.
+
+    Raises `InputError` if the target is not a share from 0 to 1.
+    """
+    reached = metrics["accuracy"].to_numpy() >= check_accuracy(target_accuracy)
+    if not reached.any():
+        return None
+    row = metrics.iloc[int(reached.argmax())]
+    return Reach(
+        round=int(row["round"]),
+        time_s=float(row["time_s"]),
+        bytes_total=float(row["bytes_total"]),
+        cost_s=float(row["cost_s"]),
+        energy_j=float(row["energy_j"]),
+    )
+
+
+def at_budget(metrics: pd.DataFrame, axis: str, budget: float) -> float:
+    """The best accuracy (a share) among the evaluations that took at most ``budget``; nan if there is none.
+
+    ``axis`` is ``time`` (seconds), ``bytes``, ``cost`` (client-seconds) or ``round``. Raises `InputError` for
+    another axis or a budget that is negative or no number.
+    """
+    column = axis_named(axis).column
+    if not budget >= 0:
+        raise InputError(f"a budget of {axis} is a number from 0 up, not {budget:g}")
+    within = metrics.loc[metrics[column] <= budget, "accuracy"]
+    return float(within.max()) if len(within) else math.nan
+
+
+def common_target(runs: Sequence[Run]) -> float:
+    """The highest accuracy that all runs reached, rounded down to a whole per cent, as a share."""
+    lowest = min(float(run.metrics["accuracy"].max()) for run in runs)
+    # The slack keeps 0.29, whose hundredfold is a hair under 29, at 29 per cent.
+    return math.floor(100 * lowest + 1e-9) / 100
+
+
+def common_budget(runs: Sequence[Run], axis: str) -> float:
+    """The most of ``axis`` that every run has spent: the smallest final value over the runs."""
+    column = axis_named(axis).column
+    return min(float(run.metrics[column].iloc[-1]) for run in runs)
+
+
+def compare(
+    runs: Sequence[Run], target: float | None = None, budget: Mapping[str, float] | None = None
+) -> pd.DataFrame:
+    """A row for each run: how it ended, what the target accuracy took, and its accuracy at equal budgets.
+
+    ``target`` is a share, by default `common_target`. ``budget`` maps axes (see `at_budget`) to budgets, by
+    default `common_budget` for cost, time and bytes. Both stand in columns of their own (``target_accuracy``,
+    ``budget_cost_s`` and so on), so that the table says what it compares. Where the target is not reached,
+    ``round_to_target`` and the others are missing (NA); so is an accuracy at a budget within which nothing
+    was evaluated. Raises `InputError` if there are no runs or a value makes no sense.
+    """
+    import pandas as pd
+
+    if not runs:
+        raise InputError("give at least one run to compare")
+    goal = common_target(runs) if target is None else check_accuracy(target)
+    budgets = {axis: common_budget(runs, axis) for axis in BUDGET_AXES} if budget is None else dict(budget)
+    rows: list[dict[str, Any]] = []
+    for run, label in zip(runs, unique_labels(runs), strict=True):
+        accuracy = run.metrics["accuracy"]
+        reach = first_reach(run.metrics, goal)
+        row: dict[str, Any] = {
+            "label": label,
+            "seed": run.seed,
+            "status": run.status,
+            "final_accuracy": float(accuracy.iloc[-1]),
+            "best_accuracy": float(accuracy.max()),
+            "target_accuracy": goal,
+            "round_to_target": reach["round"] if reach else None,
+            "time_to_target_s": reach["time_s"] if reach else math.nan,
+            "bytes_to_target": reach["bytes_total"] if reach else math.nan,
+            "cost_to_target_s": reach["cost_s"] if reach else math.nan,
+            "energy_to_target_j": reach["energy_j"] if reach else math.nan,
+        }
+        for axis, limit in budgets.items():
+            row[f"accuracy_at_{axis}"] = at_budget(run.metrics, axis, limit)
+            row[_budget_column(axis)] = float(limit)
+        rows.append(row)
+    return pd.DataFrame(rows).astype({"seed": "Int64", "round_to_target": "Int64"})
+
+
+def as_text(table: pd.DataFrame) -> str:
+    """A table of `compare` for a terminal: three small tables under each other, in units for people."""
+    return "\n\n".join(_text(section) for section in _sections(table)) + "\n"
+
+
+def as_markdown(table: pd.DataFrame) -> str:
+    """A table of `compare` in Markdown: the same three small tables as `as_text`."""
+    return "\n\n".join(_markdown(section) for section in _sections(table)) + "\n"
+
+
+def as_csv(table: pd.DataFrame) -> str:
+    """A table of `compare` as CSV, all columns in SI units and in full precision.
+
+    A target that was not reached reads ``not reached`` (for pandas: ``read_csv(..., na_values="not
+    reached")``); what is not known is left empty.
+    """
+    cells = table.astype(object).where(table.notna(), None)
+    missed = table["round_to_target"].isna()
+    for column in _TO_TARGET:
+        cells.loc[missed, column] = NOT_REACHED
+    return str(cells.to_csv(index=False, lineterminator="\n"))
+
+
+_TO_TARGET: dict[str, tuple[str, Callable[[float], str]]] = {
+    "round_to_target": ("round", lambda value: f"{value:.0f}"),
+    "time_to_target_s": ("time", time_text),
+    "bytes_to_target": ("data", bytes_text),
+    "cost_to_target_s": ("cost", cost_text),
+    "energy_to_target_j": ("energy", energy_text),
+}
+_BUDGET_TEXT: dict[str, Callable[[float], str]] = {
+    "cost": cost_text,
+    "time": time_text,
+    "bytes": bytes_text,
+    "round": lambda value: f"round {value:.0f}",
+}
+
+
+@dataclass(frozen=True)
+class _Section:
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    right: tuple[bool, ...]  # columns set flush right
+
+
+def _sections(table: pd.DataFrame) -> list[_Section]:
+    """The parts of a comparison, each narrow enough for a terminal, with the figures written for people."""
+    rows = [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
+    ends = _Section(
+        "Accuracy",
+        ("run", "seed", "status", "final", "best"),
+        tuple(
+            (
+                row["label"],
+                UNKNOWN if _missing(row["seed"]) else str(row["seed"]),
+                row["status"],
+                accuracy_text(row["final_accuracy"]),
+                accuracy_text(row["best_accuracy"]),
+            )
+            for row in rows
+        ),
+        (False, True, False, True, True),
+    )
+    target = _Section(
+        f"To reach {100 * rows[0]['target_accuracy']:.4g} %",
+        ("run", *(title for title, _ in _TO_TARGET.values())),
+        tuple((row["label"], *(_reach_text(row, column) for column in _TO_TARGET)) for row in rows),
+        (False, *(True for _ in _TO_TARGET)),
+    )
+    axes = [axis for axis in AXES if f"accuracy_at_{axis}" in table.columns]
+    if not axes:
+        return [ends, target]
+    budgets = _Section(
+        "Best accuracy within equal budgets",
+        ("run", *(_BUDGET_TEXT[axis](rows[0][_budget_column(axis)]) for axis in axes)),
+        tuple((row["label"], *(_budget_text(row[f"accuracy_at_{axis}"]) for axis in axes)) for row in rows),
+        (False, *(True for _ in axes)),
+    )
+    return [ends, target, budgets]
+
+
+def _missing(value: Any) -> bool:
+    """Whether a cell is empty: None, nan or pandas' NA, which alone of the three cannot be compared."""
+    import pandas as pd
+
+    return bool(pd.isna(value))
+
+
+def _reach_text(row: Mapping[str, Any], column: str) -> str:
+    if _missing(row["round_to_target"]):
+        return NOT_REACHED
+    return UNKNOWN if _missing(row[column]) else _TO_TARGET[column][1](row[column])
+
+
+def _budget_text(accuracy: float) -> str:
+    return NO_EVALUATION if _missing(accuracy) else accuracy_text(accuracy)
+
+
+def _budget_column(axis: str) -> str:
+    return {"cost": "budget_cost_s", "time": "budget_time_s"}.get(axis, f"budget_{axis}")
+
+
+def _text(section: _Section) -> str:
+    lines = (section.header, *section.rows)
+    widths = [max(len(line[i]) for line in lines) for i in range(len(section.header))]
+
+    def line(cells: Sequence[str]) -> str:
+        padded = (c.rjust(w) if r else c.ljust(w) for c, w, r in zip(cells, widths, section.right, strict=True))
+        return "  ".join(padded).rstrip()
+
+    rule = "  ".join("-" * w for w in widths)
+    return "\n".join([section.title, "", line(section.header), rule, *(line(row) for row in section.rows)])
+
+
+def _markdown(section: _Section) -> str:
+    def line(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(c.replace("\\", "\\\\").replace("|", "\\|") for c in cells) + " |"
+
+    rule = "|" + "|".join("---:" if r else "---" for r in section.right) + "|"
+    return "\n".join([f"**{section.title}**", "", line(section.header), rule, *(line(row) for row in section.rows)])

@@ -1,0 +1,123 @@
+"""Device profiles: one YAML file for each device, with units and with the source of its figures.
+
+The bundled profiles are in ``devices/profiles``; a new one is a new file there and nothing else. Users name a
+profile or give the path of their own file.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import PrivateAttr, StringConstraints, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
+
+from emulator import yamlfile
+from emulator.errors import InputError, ScenarioError, quote_all, suggestion
+from emulator.explain import explain
+from emulator.registry import Params
+from emulator.units import POWER, FlopsPerSecond, PositiveBytes, Seconds, Watts
+
+Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+
+
+class Power(Params):
+    """What the whole device draws in each state. No state draws less than ``idle`` (see `devices.power`)."""
+
+    idle: Watts
+    compute: Watts
+    send: Watts
+    receive: Watts
+
+    @model_validator(mode="after")
+    def _not_below_idle(self) -> Power:
+        for state in ("compute", "send", "receive"):
+            if getattr(self, state) < self.idle:
+                raise PydanticCustomError(
+                    "below_idle",
+                    "'{state}' ({draw}) is below 'idle' ({idle}); give what the whole device draws",
+                    {
+                        "state": state,
+                        "draw": POWER.format(getattr(self, state)),
+                        "idle": POWER.format(self.idle),
+                    },
+                )
+        return self
+
+
+class Curve(Params):
+    """Seconds that a group operation costs each member of a group of n: ``a + b n + c n²``."""
+
+    a: Seconds
+    b: Seconds
+    c: Seconds
+
+    def seconds(self, n: int) -> float:
+        """The seconds in a group of ``n`` members; raises ``ValueError`` where n is below one."""
+        if n < 1:
+            raise ValueError(f"a group of {n} members has no group operation")
+        return self.a + self.b * n + self.c * n * n
+
+
+class DeviceProfile(Params):
+    """What a kind of device can do and what it draws.
+
+    ``effective_speed`` is what it sustains while it trains dense layers in float32 with a framework such as
+    PyTorch, far below its peak; multiplications and additions count separately. ``batch_overhead`` is the
+    time that every mini-batch takes beside its arithmetic. ``group_operations`` are curves by the name of the
+    operation.
+    """
+
+    title: Text
+    source: Text  # where every figure comes from, and which ones are estimates
+    effective_speed: FlopsPerSecond
+    batch_overhead: Seconds
+    power: Power
+    group_operations: dict[str, Curve]
+    memory: PositiveBytes | None = None
+    _name: str = PrivateAttr("")  # private, so that a file cannot claim another name than its own
+
+    @property
+    def name(self) -> str:
+        """The stem of the file that the profile was read from; empty where it was not read from a file."""
+        return self._name
+
+
+def profile_names() -> list[str]:
+    """The bundled profiles, sorted."""
+    return sorted(p.stem for p in _folder().glob("*.yaml"))
+
+
+@cache
+def find_profile(name: str) -> DeviceProfile:
+    """The bundled profile of this name, or the user's own profile at this path (``.yaml`` or ``.yml``).
+
+    A relative path counts from the current folder. Raises `InputError` for an unknown name, and its subclass
+    `ScenarioError` with file, line, column and key of everything that is wrong with a file.
+    """
+    if name.endswith((".yaml", ".yml")):
+        return _read(Path(name))
+    if name not in profile_names():
+        raise InputError(f"unknown device '{name[:60]}'; {suggestion(name, profile_names())}")
+    return _read(_folder() / f"{name}.yaml")
+
+
+def _folder() -> Path:
+    return Path(str(files("devices") / "profiles"))
+
+
+def _read(path: Path) -> DeviceProfile:
+    document = yamlfile.load(path)
+    if not isinstance(document.data, dict):
+        what = "is empty" if document.data is None else "is not a mapping"
+        keys = quote_all(DeviceProfile.model_fields)
+        raise ScenarioError((document.problem((), f"{what}; a device profile has the keys {keys}"),))
+    try:
+        profile = DeviceProfile.model_validate(document.data)
+    except ValidationError as error:
+        problems = explain(document, error.errors(include_url=False), DeviceProfile)
+        raise ScenarioError(tuple(sorted(problems, key=lambda p: (p.line, p.column, p.key)))) from None
+    profile._name = path.stem
+    return profile

@@ -1,0 +1,5 @@
+"""``python -m emulator`` is ``hfl``."""
+
+from emulator.cli import main
+
+main()

@@ -1,0 +1,57 @@
+"""How good groups are: the CoV of their labels, and the diagnostics of Group-FEL's bound (S2 §3 and §4)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from emulator.grouping.sampling.drawing import log_probabilities
+from emulator.grouping.view import Counts, Floats, Groups
+
+
+def cov(label_counts: Counts) -> Floats:
+    """The coefficient of variation of each row of label counts [G, m]: population standard deviation / mean.
+
+    0 where all labels are equally frequent, sqrt(m - 1) where there is only one, ``inf`` where there are no
+    samples. S2 Eq. 31 as printed lacks the factor sqrt(m); its Table 1 has it.
+    """
+    labels = label_counts.shape[1]
+    samples = label_counts.sum(axis=1)
+    # Deviations times m are whole numbers. Their squares add up without rounding (to 2^53), so rows that
+    # differ only in the order of their labels get the same CoV to the last bit.
+    scaled = (labels * label_counts - samples[:, None]).astype(np.float64)
+    deviation = np.sqrt((scaled * scaled).sum(axis=1) / labels)
+    result: Floats = np.divide(deviation, samples, out=np.full(len(samples), np.inf), where=samples > 0)
+    return result
+
+
+def gamma(samples: Counts) -> float:
+    """γ of a group whose clients hold ``samples`` [n] samples: 1 + CoV² of these numbers (S2 Eq. 11).
+
+    1 where all hold equally many; ``inf`` where none holds any.
+    """
+    return 1 + float(cov(samples[None, :])[0]) ** 2
+
+
+def gammas(samples: Counts, groups: Groups) -> Floats:
+    """γ of each group, from the samples [n] of the clients."""
+    return np.array([gamma(samples[list(members)]) for members in groups], dtype=np.float64)
+
+
+def gamma_groups(group_samples: Counts) -> float:
+    """Γ: 1 + CoV² of the numbers of samples [G] of the groups (S2 Eq. 12)."""
+    return gamma(group_samples)
+
+
+def gamma_p(log_weights: Floats) -> float:
+    """Γ_p = Σ 1/p_g for sampling by these log-weights [G] (S2 Eq. 12); ``inf`` where it is beyond floats."""
+    inverse = -log_probabilities(log_weights)
+    largest = float(inverse.max())
+    if math.isinf(largest):
+        return math.inf
+    log_sum = largest + math.log(float(np.exp(inverse - largest).sum()))
+    try:
+        return math.exp(log_sum)
+    except OverflowError:
+        return math.inf

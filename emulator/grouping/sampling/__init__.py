@@ -1,0 +1,11 @@
+"""Sampling rules: which groups train in a round.
+
+A rule is a function ``(groups: GroupView, params) -> log-weights [G]``. Its fact ``needs`` says what the
+server must have learnt of the clients, and ``everyone=True`` that all groups train in every round. How many
+groups to draw is ``params.count(total)``; `draw` draws them. Weights stay logarithms throughout, because
+exp(1/CoV²) is beyond floats for a CoV under 0.037.
+"""
+
+from emulator.grouping.sampling.drawing import draw, log_probabilities
+
+__all__ = ["draw", "log_probabilities"]

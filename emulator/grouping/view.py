@@ -1,0 +1,67 @@
+"""What a server knows when it decides about groups.
+
+A rule sees only these values, never a client's data: what is not in a view has not been told to the server.
+More estimates join as optional fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Counts = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Groups = Sequence[Sequence[int]]  # for each group the row numbers of its clients in a `ClientView`
+
+
+@dataclass(frozen=True, eq=False)
+class ClientView:
+    """The clients that a formation rule divides: those of one edge, or all of them under the cloud.
+
+    ``label_counts[i, j]`` is how many samples of label j client i holds, ``samples[i]`` how many it holds in
+    all. Raises ``ValueError`` where the shapes do not fit.
+    """
+
+    label_counts: Counts  # [n, m]
+    samples: Counts  # [n]
+
+    def __post_init__(self) -> None:
+        _check_shapes(self.label_counts, self.samples)
+
+
+@dataclass(frozen=True, eq=False)
+class GroupView:
+    """All the groups that a sampling rule chooses from: the sums of their clients' values.
+
+    Raises ``ValueError`` where the shapes do not fit.
+    """
+
+    label_counts: Counts  # [G, m]
+    samples: Counts  # [G]
+
+    def __post_init__(self) -> None:
+        _check_shapes(self.label_counts, self.samples)
+
+
+def group_view(clients: ClientView | Counts, groups: Groups) -> GroupView:
+    """The groups as the cloud sees them: the sums of their clients' values.
+
+    ``clients`` may be label counts [n, m] alone; a client's samples are then the sum of its row.
+    """
+    if not isinstance(clients, ClientView):
+        clients = ClientView(clients, clients.sum(axis=1))
+    labels = np.zeros((len(groups), clients.label_counts.shape[1]), dtype=np.int64)
+    samples = np.zeros(len(groups), dtype=np.int64)
+    for g, members in enumerate(groups):
+        rows = list(members)
+        labels[g] = clients.label_counts[rows].sum(axis=0)
+        samples[g] = clients.samples[rows].sum()
+    return GroupView(labels, samples)
+
+
+def _check_shapes(label_counts: Counts, samples: Counts) -> None:
+    if label_counts.ndim != 2 or samples.shape != label_counts.shape[:1]:
+        raise ValueError(f"label counts {label_counts.shape} and samples {samples.shape} must be [n, m] and [n]")

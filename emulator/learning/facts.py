@@ -1,0 +1,49 @@
+"""What the world of time needs to know of a model: how large it is and how much arithmetic it takes.
+
+Does not import torch by itself: remembered facts are read without it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """Size and arithmetic of a model.
+
+    ``parameters`` counts what is trained, ``weights`` the same without biases, ``state_size`` the floats
+    that make up the whole state (parameters and float buffers, such as running means). ``forward_flops``
+    are the operations of one forward pass of one sample in convolutions and matrix products, a
+    multiplication with its addition counted as two; what else a model does (activations, pooling,
+    normalisation) is small beside them and not counted.
+    """
+
+    parameters: int
+    weights: int
+    forward_flops: float
+    state_size: int
+
+
+def model_facts(module: nn.Module, shape: tuple[int, ...]) -> ModelFacts:
+    """Facts of a model that takes samples of this shape. Runs it once on one sample; leaves it as it was."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    named = list(module.named_parameters())
+    parameters = sum(p.numel() for _, p in named)
+    biases = sum(p.numel() for name, p in named if name.rpartition(".")[2] == "bias")
+    buffers = sum(b.numel() for b in module.buffers() if b.is_floating_point())
+    training = [m for m in module.modules() if m.training]
+    module.eval()  # so that running statistics stay as they are, and a batch of one sample is enough
+    try:
+        with torch.no_grad(), FlopCounterMode(display=False) as counter:
+            module(torch.zeros(1, *shape, device=named[0][1].device if named else None))
+    finally:
+        for part in training:
+            part.training = True
+    return ModelFacts(parameters, parameters - biases, float(counter.get_total_flops()), parameters + buffers)

@@ -1,0 +1,54 @@
+"""A user's own model."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from typing import TYPE_CHECKING
+
+from pydantic import Field, field_validator
+from pydantic_core import PydanticCustomError
+
+from emulator.errors import InputError
+from emulator.registry import Params, models
+
+if TYPE_CHECKING:
+    from torch import nn
+
+KEY = "model.factory"
+
+
+class ModuleParams(Params):
+    """Where the model comes from."""
+
+    factory: str = Field(
+        description="'package.module:function', called with the shape of a sample and the number of classes"
+    )
+
+    @field_validator("factory")
+    @classmethod
+    def _form(cls, value: str) -> str:
+        if not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*", value):
+            raise PydanticCustomError("factory", "must have the form 'package.module:function'")
+        return value
+
+
+@models.register("module", ModuleParams)
+def module(shape: tuple[int, ...], classes: int, params: ModuleParams) -> nn.Module:
+    """A model of your own: ``factory(shape, classes)`` gives the torch module.
+
+    The factory's package must be installed or on Python's path. It runs with all the rights of the emulator.
+    """
+    from torch import nn
+
+    package, _, name = params.factory.partition(":")
+    try:
+        factory = getattr(importlib.import_module(package), name, None)
+    except ImportError as error:
+        raise InputError(f"'{package}' cannot be imported: {error}", KEY) from error
+    if not callable(factory):
+        raise InputError(f"'{package}' has no function '{name}'", KEY)
+    model = factory(shape, classes)
+    if not isinstance(model, nn.Module):
+        raise InputError(f"'{params.factory}' gave a {type(model).__name__}, not a torch.nn.Module", KEY)
+    return model

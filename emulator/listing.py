@@ -1,0 +1,53 @@
+"""What there is to choose from, as ``hfl list`` shows it: derived from the registries, never written down twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from devices.profile import find_profile, profile_names
+from emulator import registry, yamlfile
+from emulator.errors import InputError, suggestion
+from emulator.registry import Registry
+from emulator.scenario import bundled
+from emulator.scenario.presets import presets
+
+Entries = list[tuple[str, str, str]]  # name, what it is, its parameters
+
+
+def _of(slot: Registry[Any]) -> Entries:
+    return [(name, slot[name].summary, ", ".join(slot[name].params.model_fields)) for name in slot.names()]
+
+
+def _scenarios() -> Entries:
+    entries = []
+    for name, path in bundled().items():
+        data = yamlfile.load(path).data
+        entries.append((name, str(data.get("notes", "")).partition("\n")[0], ""))
+    return entries
+
+
+CATEGORIES: dict[str, Callable[[], Entries]] = {
+    "presets": lambda: [(name, entry["summary"], "") for name, entry in sorted(presets().items())],
+    "methods": lambda: _of(registry.methods),
+    "estimators": lambda: _of(registry.estimators),
+    "formations": lambda: _of(registry.formations),
+    "schedules": lambda: _of(registry.schedules),
+    "samplings": lambda: _of(registry.samplings),
+    "trainings": lambda: _of(registry.trainings),
+    "local": lambda: _of(registry.local_rules),
+    "aggregations": lambda: _of(registry.aggregations),
+    "group-operations": lambda: _of(registry.group_operations),
+    "models": lambda: _of(registry.models),
+    "data": lambda: _of(registry.data_sets),
+    "partitions": lambda: _of(registry.partitions),
+    "devices": lambda: [(name, find_profile(name).title, "") for name in profile_names()],
+    "scenarios": _scenarios,
+}
+
+
+def entries(category: str) -> Entries:
+    """The entries of a category; raises `InputError` where there is no such category."""
+    if category not in CATEGORIES:
+        raise InputError(f"unknown list '{category}'; {suggestion(category, CATEGORIES)}")
+    return CATEGORIES[category]()

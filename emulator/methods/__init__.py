@@ -1,0 +1,1 @@
+"""Methods: SimPy processes that ask the world for time and the lab for models."""

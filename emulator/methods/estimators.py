@@ -1,0 +1,29 @@
+"""Estimators: what the servers learn of a client's data, and what learning it costs on the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from emulator.ledger import Tag
+from emulator.methods.session import Session
+from emulator.registry import NoParams, estimators
+from emulator.world.world import Steps
+
+COUNT_BYTES = 4  # one label count on the wire
+
+
+@estimators.register("label-counts")
+def label_counts(session: Session, params: NoParams) -> Steps:
+    """Label counts: every client tells its server how many samples of each label it has."""
+    world, counts = session.world, session.lab.clients.label_counts
+    size_bytes = COUNT_BYTES * counts.shape[1]
+    tag = Tag("label-counts")
+    yield world.env.all_of(
+        [world.send(name, world.fleet.home(c), size_bytes, tag) for c, name in enumerate(world.fleet.client_names)]
+    )
+
+
+def learn(session: Session, needs: Collection[str]) -> Steps:
+    """Runs the estimators that the chosen rules need, each once."""
+    for name in sorted(set(needs)):
+        yield from estimators[name].function(session, NoParams())

@@ -1,0 +1,102 @@
+"""What a method works with: the world, the lab, and a place to say that a round has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import simpy
+
+from emulator.accounting import Meter
+from emulator.learning.lab import Handle, Lab
+from emulator.ledger import EVALUATION, HOPS, Tag
+from emulator.registry import Params
+from emulator.scenario.schema import Scenario
+from emulator.world.world import World
+
+METRICS = (
+    "round", "time_s", "accuracy", "loss", *(f"bytes_{hop.replace('-', '_')}" for hop in HOPS), "bytes_total",
+    "cost_training_s", "cost_group_s", "cost_s", "energy_j",
+)  # fmt: skip
+
+Metrics = dict[str, float]  # one row of metrics.csv: a value for each name in METRICS
+
+
+class MethodParams(Params):
+    """What every method has: the name of the preset that it came from, if any, for legends."""
+
+    preset: str = ""
+
+
+@dataclass
+class Session:
+    """One run of one method. Methods call `begin` once and `end_round` after every global round."""
+
+    scenario: Scenario
+    world: World
+    lab: Lab
+    meter: Meter
+    on_round: Callable[[int, Metrics], None] = lambda _round, _totals: None  # told after every round, evaluated or not
+    metrics: list[Metrics] = field(default_factory=list)
+    stopped_by: str = ""
+    rounds: int = 0
+
+    @property
+    def seed(self) -> int:
+        """The scenario's seed, for naming random streams."""
+        return self.scenario.seed
+
+    @property
+    def env(self) -> simpy.Environment:
+        """The clock."""
+        return self.world.env
+
+    def begin(self, model: Handle) -> None:
+        """Evaluates the model with which the run begins, as round 0."""
+        self._evaluate(0, model)
+
+    def end_round(self, round: int, model: Handle) -> bool:  # noqa: A002
+        """Says that a global round is over and ``model`` is the global model now. True: the run is to stop."""
+        self.rounds = round
+        totals = self._totals(round)
+        self.stopped_by = self._reached(totals)
+        if self.stopped_by or round % self.scenario.evaluate.every == 0:
+            row = self._evaluate(round, model)
+            wanted = self.scenario.stop.accuracy
+            if not self.stopped_by and wanted is not None and row["accuracy"] >= wanted:
+                self.stopped_by = "accuracy"
+            totals = row
+        self.on_round(round, totals)
+        return bool(self.stopped_by)
+
+    def _reached(self, totals: Metrics) -> str:
+        stop = self.scenario.stop
+        limits = {
+            "rounds": ("round", stop.rounds),
+            "time": ("time_s", stop.time),
+            "cost": ("cost_s", stop.cost),
+            "bytes": ("bytes_total", stop.bytes),
+        }
+        return next((name for name, (key, limit) in limits.items() if limit is not None and totals[key] >= limit), "")
+
+    def _evaluate(self, round: int, model: Handle) -> Metrics:  # noqa: A002
+        result = self.lab.evaluate(model)
+        self.world.ledger.add(EVALUATION, "cloud", self.world.now, self.world.now, Tag("evaluation", round))
+        row = self._totals(round) | {"accuracy": result.accuracy, "loss": result.loss}
+        row = {name: row[name] for name in METRICS}
+        self.metrics.append(row)
+        return row
+
+    def _totals(self, round: int) -> Metrics:  # noqa: A002
+        totals, now = self.meter.totals(), self.world.now
+        row: dict[str, Any] = {"round": round, "time_s": now}
+        row |= {f"bytes_{hop.replace('-', '_')}": count for hop, count in totals.bytes_by_hop.items()}
+        row |= {
+            "bytes_total": totals.bytes_total,
+            "cost_training_s": totals.cost_training_s,
+            "cost_group_s": totals.cost_group_s,
+            "cost_s": totals.cost_s,
+            "energy_j": self.meter.energy_j(now),
+        }
+        return row

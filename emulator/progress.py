@@ -1,0 +1,78 @@
+"""How a run is getting on: a live line on a terminal, a plain line now and then elsewhere."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from analysis.quantities import bytes_text, cost_text, time_text
+from emulator.methods.session import Metrics
+from emulator.run import Watcher
+from emulator.scenario.schema import Stop
+
+PLAIN_EVERY_S = 5.0
+
+
+class RunProgress:
+    """Shows one run while it lasts. Use as a context manager and hand `watcher` to the run."""
+
+    def __init__(self, console: Console, label: str, stop: Stop) -> None:
+        self._console = console
+        self._label = label
+        self._stop = stop
+        self._accuracy: float | None = None
+        self._shown = time.monotonic()
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+
+    @property
+    def watcher(self) -> Watcher:
+        """What the run is to call."""
+        return Watcher(self._on_round, self._on_trained)
+
+    def __enter__(self) -> RunProgress:
+        if self._console.is_terminal:
+            self._bar = Progress(
+                TextColumn("[bold]{task.description}"), BarColumn(bar_width=20), TextColumn("{task.fields[state]}"),
+                TextColumn("{task.fields[wave]}"), TimeRemainingColumn(compact=True), console=self._console, transient=True,
+            )  # fmt: skip
+            self._task = self._bar.add_task(self._label, total=1.0, state="reading data", wave="")
+            self._bar.start()
+        else:
+            self._console.print(f"{self._label}: started")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def _on_round(self, round: int, metrics: Metrics) -> None:  # noqa: A002
+        self._accuracy = metrics.get("accuracy", self._accuracy)
+        text = self._describe(round, metrics)
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=self._share(metrics), state=text, wave="")
+        elif time.monotonic() - self._shown >= PLAIN_EVERY_S:
+            self._shown = time.monotonic()
+            self._console.print(f"{self._label}: {text} ({self._share(metrics):.0%} done)")
+
+    def _on_trained(self, done: int, waiting: int) -> None:
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, wave=f"training {done}/{waiting}")
+
+    def _describe(self, round: int, metrics: Metrics) -> str:  # noqa: A002
+        accuracy = "" if self._accuracy is None else f"accuracy {self._accuracy:.1%}, "
+        return (
+            f"round {round}, {accuracy}{time_text(metrics['time_s'])}, "
+            f"{bytes_text(metrics['bytes_total'])}, {cost_text(metrics['cost_s'])}"
+        )
+
+    def _share(self, metrics: Metrics) -> float:
+        """How far the run is towards the first of its limits (an accuracy gives no measure of how far)."""
+        stop = self._stop
+        pairs = (("round", stop.rounds), ("time_s", stop.time), ("cost_s", stop.cost), ("bytes_total", stop.bytes))
+        return min(1.0, max((metrics[key] / limit for key, limit in pairs if limit), default=0.0))

@@ -1,0 +1,233 @@
+"""Plug-ins: a name, a parameter model, and a function; and the slots that they fill.
+
+A plug-in registers itself where it is written::
+
+    class CovParams(Params):
+        max_cov: float = 0.5
+
+    @formations.register("cov", CovParams)
+    def cov(...): ...
+
+Everything that needs to know which plug-ins exist asks the slot's `Registry`: the scenario language, the messages about
+misspelt names, ``hfl list``, the JSON schema. A registry imports the modules of its room when it is first asked, so
+adding a plug-in means adding a file (or a function to a file) in that room and nothing else. Modules that register
+plug-ins must not import torch at their top: validating a scenario reads them all.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from emulator.errors import InputError, suggestion
+
+F = TypeVar("F", bound=Callable[..., Any])
+P = TypeVar("P", bound="Params")
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How large everything in a scenario is, for checks that no single section can make."""
+
+    clients: int
+    edges: int
+    smallest_edge: int  # clients of the edge that has fewest (all clients where there are no edges)
+    classes: int | None  # None: known only when the data set is read
+    train_samples: int | None
+
+
+class Params(BaseModel):
+    """The parameters of a plug-in, or a section of a scenario: frozen, strictly typed, unknown keys refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    def problems(self, scale: Scale) -> Iterable[tuple[str, str]]:
+        """What is wrong with these values in a fleet of this scale: pairs of a key (``""`` for the whole) and a message."""
+        return ()
+
+
+class NoParams(Params):
+    """For plug-ins without parameters."""
+
+
+@dataclass(frozen=True)
+class Plugin(Generic[F]):
+    """One registered choice. ``facts`` are what its author declared about it (for example what a rule needs to know)."""
+
+    name: str
+    params: type[Params]
+    function: F
+    facts: Mapping[str, Any]
+
+    @property
+    def summary(self) -> str:
+        """The first line of the function's docstring."""
+        return (inspect.getdoc(self.function) or "").partition("\n")[0]
+
+
+class Registry(Generic[F]):
+    """All the choices for one slot, found in ``rooms`` (packages or modules) on first use."""
+
+    by_slot: ClassVar[dict[str, Registry[Any]]] = {}
+
+    def __init__(self, slot: str, *rooms: str) -> None:
+        self.slot = slot
+        self._rooms = rooms
+        self._plugins: dict[str, Plugin[F]] = {}
+        self._searched = False
+        Registry.by_slot[slot] = self
+
+    def register(self, name: str, params: type[Params] = NoParams, **facts: Any) -> Callable[[F], F]:
+        """A decorator that adds a function under ``name``; raises ``ValueError`` where the name is taken."""
+
+        def add(function: F) -> F:
+            known = self._plugins.get(name)
+            if known is not None and known.function.__module__ != function.__module__:
+                raise ValueError(
+                    f"{self.slot} '{name}' is registered twice: in {known.function.__module__} and {function.__module__}"
+                )
+            self._plugins[name] = Plugin(name, params, function, MappingProxyType(facts))
+            return function
+
+        return add
+
+    def names(self) -> list[str]:
+        """The registered names, sorted."""
+        self._search()
+        return sorted(self._plugins)
+
+    def __getitem__(self, name: str) -> Plugin[F]:
+        self._search()
+        if name not in self._plugins:
+            raise InputError(f"unknown {self.slot} '{name[:60]}'; {suggestion(name, self._plugins)}")
+        return self._plugins[name]
+
+    def _search(self) -> None:
+        if self._searched:
+            return
+        self._searched = True
+        for room in self._rooms:
+            module = importlib.import_module(room)
+            for info in pkgutil.iter_modules(getattr(module, "__path__", [])):
+                importlib.import_module(f"{room}.{info.name}")
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A choice as it stands in a scenario: which plug-in of which slot, with its validated parameters."""
+
+    slot: str
+    kind: str
+    params: Any  # an instance of the plug-in's own parameter model, which only the plug-in knows
+
+    @property
+    def plugin(self) -> Plugin[Any]:
+        """The plug-in that was chosen."""
+        return Registry.by_slot[self.slot][self.kind]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the plug-in's function with ``params`` as its last positional argument."""
+        return self.plugin.function(*args, self.params, **kwargs)
+
+    def dump(self) -> dict[str, Any]:
+        """Plain data from which the same choice can be read again."""
+        return {"kind": self.kind, **self.params.model_dump()}
+
+
+NESTED = (
+    "nested"  # the type of a validation error that carries the errors of a plug-in's parameter model in its context
+)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Marks a field as a choice from a slot: a name, or a mapping with ``kind`` and the plug-in's parameters.
+
+    The plug-in's own model validates the mapping, and its errors travel inside one error of type `NESTED`, so that every
+    one of them keeps its place.
+    """
+
+    slot: str
+
+    def _read(self, given: Any) -> Chosen:
+        if isinstance(given, Chosen):
+            return given
+        if isinstance(given, str):
+            given = {"kind": given}
+        if not isinstance(given, dict):
+            raise PydanticCustomError(
+                "choice", "expected the name of a {slot} or a mapping with 'kind'", {"slot": self.slot}
+            )
+        kind = given.get("kind")
+        if not isinstance(kind, str):
+            raise PydanticCustomError(
+                "choice", "needs a 'kind'; known: {known}", {"known": ", ".join(Registry.by_slot[self.slot].names())}
+            )
+        try:
+            plugin = Registry.by_slot[self.slot][kind]
+        except InputError as error:
+            raise PydanticCustomError("choice_kind", "{text}", {"text": error.message}) from None
+        try:
+            params = plugin.params.model_validate({k: v for k, v in given.items() if k != "kind"})
+        except ValidationError as error:
+            raise PydanticCustomError(
+                NESTED, "invalid parameters", {"errors": error.errors(include_url=False), "model": plugin.params}
+            ) from None
+        return Chosen(self.slot, kind, params)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """A plain validator: which plug-ins there are is looked up when a scenario is read, not when this is imported."""
+        return core_schema.no_info_plain_validator_function(
+            self._read, serialization=core_schema.plain_serializer_function_ser_schema(Chosen.dump)
+        )
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """One alternative for each plug-in that is known now."""
+        registry = Registry.by_slot[self.slot]
+        options: list[dict[str, Any]] = [{"enum": registry.names()}]
+        for name in registry.names():
+            plugin = registry[name]
+            option = plugin.params.model_json_schema(mode="validation", ref_template="#/$defs/{model}")
+            option.pop("$defs", None)
+            option["properties"] = {"kind": {"const": name}, **option.get("properties", {})}
+            option["required"] = ["kind", *option.get("required", [])]
+            option["description"] = plugin.summary
+            options.append(option)
+        return {"anyOf": options}
+
+
+# The slots. A new plug-in needs no line here; a new kind of plug-in does.
+data_sets: Registry[Any] = Registry("data set", "emulator.learning.data")
+partitions: Registry[Any] = Registry("partition", "emulator.learning.partitions")
+models: Registry[Any] = Registry("model", "emulator.learning.models")
+local_rules: Registry[Any] = Registry("local update", "emulator.learning.rules")
+estimators: Registry[Any] = Registry("estimator", "emulator.methods.estimators")
+formations: Registry[Any] = Registry("formation", "emulator.grouping.formation")
+samplings: Registry[Any] = Registry("sampling", "emulator.grouping.sampling")
+aggregations: Registry[Any] = Registry("aggregation", "emulator.grouping.aggregation")
+schedules: Registry[Any] = Registry("schedule", "emulator.grouping.schedule")
+trainings: Registry[Any] = Registry("in-group training", "emulator.methods.training")
+group_operations: Registry[Any] = Registry("group operation", "emulator.world.operations")
+methods: Registry[Any] = Registry("method", "emulator.methods")
+
+# A field of one of these types takes a name or a mapping with ``kind``.
+DataSet = Annotated[Chosen, Choice("data set")]
+Partition = Annotated[Chosen, Choice("partition")]
+Model = Annotated[Chosen, Choice("model")]
+LocalRule = Annotated[Chosen, Choice("local update")]
+Formation = Annotated[Chosen, Choice("formation")]
+Sampling = Annotated[Chosen, Choice("sampling")]
+Aggregation = Annotated[Chosen, Choice("aggregation")]
+Schedule = Annotated[Chosen, Choice("schedule")]
+Training = Annotated[Chosen, Choice("in-group training")]
+GroupOperation = Annotated[Chosen, Choice("group operation")]
+Method = Annotated[Chosen, Choice("method")]

@@ -1,0 +1,188 @@
+"""One run: scenario, world, lab and method put together, and the folder that holds what came of it.
+
+A run folder holds ``scenario.yaml`` (resolved), ``manifest.json`` (how it was made), ``metrics.csv`` (a row per evaluation),
+``ledger.parquet`` (everything that happened), and ``summary.json``. All but the manifest are the same, byte for byte, for
+the same scenario and versions. ``summary.json`` is written last and says whether the run is complete.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib.metadata
+import io
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import simpy
+
+from emulator import __version__
+from emulator.accounting import Meter
+from emulator.errors import HflError, InputError
+from emulator.files import write_json, write_text
+from emulator.learning.lab import Lab
+from emulator.learning.memo import Memo
+from emulator.ledger import Ledger
+from emulator.methods.session import METRICS, Metrics, Session
+from emulator.scenario import Loaded, Scenario, dump
+from emulator.world.fleet import Fleet
+from emulator.world.network import DedicatedNetwork
+from emulator.world.world import Workload, World
+
+BYTES_PER_PARAMETER = 4  # models travel as float32
+FLUSH_EVERY_S = 5.0  # of real time, between two writings of metrics.csv while a run goes on
+
+COMPLETE, INTERRUPTED, FAILED = "complete", "interrupted", "failed"
+
+
+@dataclass(frozen=True)
+class Watcher:
+    """Who wants to hear how a run is getting on."""
+
+    on_round: Callable[[int, Metrics], None] = lambda _round, _metrics: None
+    on_trained: Callable[[int, int], None] = lambda done, waiting: None
+
+
+def label_of(scenario: Scenario) -> str:
+    """What legends call the scenario's method: its preset, or its kind."""
+    return scenario.method.params.preset or scenario.method.kind
+
+
+def prepare(folder: Path, scenario: Scenario, overwrite: bool = False) -> bool:
+    """Makes a folder ready for a run. False: it already holds this run, complete.
+
+    Raises `InputError` where the folder holds anything else than an earlier part of the same run.
+    """
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return True
+    if not folder.is_dir():
+        raise InputError(f"{folder} is a file; --out must name a folder")
+    stored = folder / "scenario.yaml"
+    if not stored.is_file():
+        raise InputError(f"{folder} is not empty and is no run folder; choose another --out")
+    if overwrite:
+        for name in ("summary.json", "metrics.csv", "ledger.parquet", "accuracy.png", "manifest.json", "scenario.yaml"):
+            (folder / name).unlink(missing_ok=True)
+        return True
+    if stored.read_text(encoding="utf-8") != dump(scenario):
+        raise InputError(
+            f"{folder} holds a run of another scenario; choose another --out, or replace it with --overwrite"
+        )
+    return status_of(folder) != COMPLETE
+
+
+def status_of(folder: Path) -> str:
+    """The status that a run folder's summary states; "" where there is none."""
+    try:
+        return str(json.loads((folder / "summary.json").read_text(encoding="utf-8"))["status"])
+    except (OSError, ValueError, KeyError):
+        return ""
+
+
+def execute(loaded: Loaded, folder: Path, memo: Memo, watcher: Watcher = Watcher()) -> dict[str, Any]:  # noqa: B008
+    """Runs a scenario into a folder that `prepare` made ready; returns the summary.
+
+    An interruption (``KeyboardInterrupt``) or an error leaves a valid folder with all that was done, marked as such, and is
+    raised again.
+    """
+    scenario = loaded.scenario
+    started = time.monotonic()
+    write_text(folder / "scenario.yaml", dump(scenario))
+    manifest = _manifest(scenario)
+    write_json(folder / "manifest.json", manifest)
+    try:
+        session = assemble(scenario, memo, watcher.on_trained)
+    except InputError as error:
+        raise loaded.locate(error) from error
+    flushed = started
+
+    def on_round(round: int, metrics: Metrics) -> None:  # noqa: A002
+        nonlocal flushed
+        if time.monotonic() - flushed > FLUSH_EVERY_S:
+            write_text(folder / "metrics.csv", metrics_csv(session.metrics))
+            flushed = time.monotonic()
+        watcher.on_round(round, metrics)
+
+    session.on_round = on_round
+    status = FAILED
+    try:
+        session.env.run(until=session.env.process(scenario.method(session)))
+        status = COMPLETE
+    except KeyboardInterrupt:
+        status = INTERRUPTED
+        raise
+    except InputError as error:
+        raise loaded.locate(error) from error
+    finally:
+        manifest |= {"wall_s": round(time.monotonic() - started, 3), "trainings": session.lab.trained}
+        summary = _finish(folder, session, manifest, status)
+    return summary
+
+
+def assemble(scenario: Scenario, memo: Memo, on_trained: Callable[[int, int], None] | None = None) -> Session:
+    """World and lab of a scenario, ready to run its method."""
+    lab = Lab(scenario, memo, on_trained)
+    facts = lab.model_facts
+    if not len(lab.clients.samples):
+        raise HflError("the fleet has no clients")
+    ledger, env = Ledger(), simpy.Environment()
+    fleet = Fleet(scenario.topology, scenario.seed)
+    workload = Workload(facts.state_size * BYTES_PER_PARAMETER, facts.forward_flops)
+    world = World(env, fleet, DedicatedNetwork(env), workload, ledger)
+    powers = {name: device.power for name, device in zip(fleet.client_names, fleet.client_devices, strict=True)}
+    return Session(scenario, world, lab, Meter(ledger, powers))
+
+
+def metrics_csv(rows: list[Metrics]) -> str:
+    """``metrics.csv`` as text."""
+    file = io.StringIO()
+    writer = csv.DictWriter(file, METRICS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return file.getvalue()
+
+
+def _finish(folder: Path, session: Session, manifest: dict[str, Any], status: str) -> dict[str, Any]:
+    write_text(folder / "metrics.csv", metrics_csv(session.metrics))
+    session.world.ledger.write(folder / "ledger.parquet")
+    write_json(folder / "manifest.json", manifest)
+    rows = session.metrics
+    summary = {
+        "name": session.scenario.name,
+        "label": label_of(session.scenario),
+        "seed": session.scenario.seed,
+        "status": status,
+        "stopped_by": session.stopped_by,
+        "rounds": session.rounds,
+        "best_accuracy": max((r["accuracy"] for r in rows), default=None),
+        "final": rows[-1] if rows else None,
+    }
+    write_json(folder / "summary.json", summary)
+    return summary
+
+
+def _manifest(scenario: Scenario) -> dict[str, Any]:
+    packages = ("torch", "torchvision", "simpy", "numpy", "pandas", "pydantic", "scikit-learn", "pyarrow")
+    return {
+        "hfl_emulator": __version__,
+        "name": scenario.name,
+        "label": label_of(scenario),
+        "seed": scenario.seed,
+        "command": ["hfl", *sys.argv[1:]],
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "python": platform.python_version(),
+        "packages": {p: importlib.metadata.version(p) for p in packages},
+        "host": {
+            "name": platform.node(),
+            "system": platform.platform(),
+            "machine": platform.machine(),
+            "cores": os.cpu_count(),
+        },
+    }

@@ -1,0 +1,132 @@
+"""The scenario language: what a scenario may say, section by section.
+
+Cross-section rules are in `checks`; reading files, presets and ``--set`` in `load`. Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Annotated, Any
+
+from pydantic import Field, StringConstraints, model_validator
+from pydantic_core import PydanticCustomError
+
+from emulator.registry import DataSet, Method, Model, Params, Partition
+from emulator.units import BitsPerSecond, ClientSeconds, PositiveBytes, PositiveSeconds, Seconds
+
+Name = Annotated[str, StringConstraints(min_length=1, max_length=80, pattern=r"^[A-Za-z0-9][A-Za-z0-9 _.+-]*$")]
+Count = Annotated[int, Field(ge=1, le=100_000_000)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class Data(Params):
+    """Which data the clients hold and how it is divided between them."""
+
+    set: DataSet = Field(description="the data set")
+    partition: Partition = Field(description="how the training samples are divided between the clients")
+    public: Annotated[int, Field(ge=0)] = Field(
+        0, description="samples per class kept back as public data, before the partition"
+    )
+
+
+class Link(Params):
+    """A link between two neighbours. ``up`` is towards the cloud, ``down`` away from it; the two never share bandwidth."""
+
+    up: BitsPerSecond
+    down: BitsPerSecond
+    latency: Seconds = Field(0.0, description="one way, added once to every transfer")
+
+
+class PeerLink(Params):
+    """The direct link between two clients."""
+
+    bandwidth: BitsPerSecond
+    latency: Seconds = 0.0
+
+
+class Links(Params):
+    """The kinds of links. Defaults: a home broadband line, a fibre backhaul, no direct links between clients."""
+
+    access: Link = Field(
+        Link.model_construct(up=10e6, down=50e6, latency=0.015), description="client to edge (or to the cloud)"
+    )
+    backhaul: Link = Field(Link.model_construct(up=1e9, down=1e9, latency=0.010), description="edge to cloud")
+    peer: PeerLink | None = Field(None, description="client to client; without it such transfers go through the edge")
+
+
+class Topology(Params):
+    """The fleet: a cloud, edge servers, and clients dealt out to the edges in equal blocks."""
+
+    edges: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
+        description="edge servers; 0 puts every client straight under the cloud"
+    )
+    clients: Count = Field(description="clients in all")
+    devices: dict[str, Annotated[float, Field(gt=0, le=1)]] = Field(
+        {"raspberry-pi-4b": 1.0},
+        min_length=1,
+        description="device of the clients: a profile, or shares of several that add up to 1",
+    )
+    edge_device: str = Field("edge-server", description="profile of the edge servers")
+    cloud_device: str = Field("cloud-server", description="profile of the cloud")
+    links: Links = Links()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_device(cls, given: Any) -> Any:
+        if isinstance(given, dict) and isinstance(given.get("devices"), str):
+            return {**given, "devices": {given["devices"]: 1.0}}
+        return given
+
+    def clients_of_edges(self) -> list[range]:
+        """The clients of each edge (of the cloud, where there are no edges): blocks that differ by at most one client."""
+        homes = max(self.edges, 1)
+        base, extra = divmod(self.clients, homes)
+        starts = [e * base + min(e, extra) for e in range(homes + 1)]
+        return [range(a, b) for a, b in itertools.pairwise(starts)]
+
+
+class Stop(Params):
+    """When to stop: at the end of the first round that reaches any of these."""
+
+    rounds: Count | None = Field(None, description="global rounds")
+    time: PositiveSeconds | None = Field(None, description="emulated time")
+    cost: ClientSeconds | None = Field(None, description="client-seconds of training and group operations (S2 Eq. 5)")
+    bytes: PositiveBytes | None = Field(None, description="bytes over all links")
+    accuracy: Annotated[float, Field(gt=0, le=1)] | None = Field(None, description="test accuracy, as a share")
+
+    @model_validator(mode="after")
+    def _any(self) -> Stop:
+        if all(v is None for v in (self.rounds, self.time, self.cost, self.bytes, self.accuracy)):
+            raise PydanticCustomError("stop", "give at least one of 'rounds', 'time', 'cost', 'bytes', 'accuracy'")
+        return self
+
+
+class Evaluate(Params):
+    """When the global model is tested. Testing takes no emulated time; the last round is always tested."""
+
+    every: Count = Field(1, description="rounds between two evaluations")
+    samples: Count | None = Field(None, description="test on the first so many test samples only")
+
+
+class Output(Params):
+    """What is written beside the measurements."""
+
+    against: tuple[str, ...] = Field(
+        (), strict=False, description="presets to run in the same world and to draw beside this one"
+    )
+    plot: bool = Field(True, description="draw accuracy.png")
+
+
+class Scenario(Params):
+    """A whole scenario."""
+
+    name: Name = Field(description="names the run and its default folder")
+    notes: Annotated[str, StringConstraints(max_length=10_000)] = Field("", description="free text, kept with the run")
+    seed: Annotated[int, Field(ge=0, lt=2**53)] = Field(0, description="determines everything random")
+    data: Data
+    model: Model = Field(description="the model that the clients train")
+    topology: Topology
+    method: Method = Field(description="a preset, a mix of slots, or a preset with some slots changed")
+    stop: Stop
+    evaluate: Evaluate = Evaluate()
+    output: Output = Output()

@@ -1,0 +1,1 @@
+"""The world of time: devices, links, group operations. Knows seconds, bytes and joules; never sees a tensor."""

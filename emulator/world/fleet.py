@@ -1,0 +1,109 @@
+"""The fleet: who there is, on which device, and over which links one reaches another.
+
+Nodes are named ``cloud``, ``edge-3``, ``client-17``. Each client has one home: its edge, or the cloud where there are no
+edges. Blocks of neighbouring client numbers share an edge.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from devices.profile import DeviceProfile, find_profile
+from emulator import ledger
+from emulator.rng import stream
+from emulator.scenario.schema import Topology
+
+CLOUD = "cloud"
+
+
+def client_name(client: int) -> str:
+    """``client-17``."""
+    return f"client-{client}"
+
+
+def edge_name(edge: int) -> str:
+    """``edge-3``."""
+    return f"edge-{edge}"
+
+
+@dataclass(frozen=True)
+class Leg:
+    """One link of a route in one direction. ``hop`` is the kind under which its bytes are booked; "" books nothing."""
+
+    sender: str
+    receiver: str
+    hop: str
+    bandwidth_bps: float
+    latency_s: float
+
+
+class Fleet:
+    """Nodes, devices and routes of a topology. Which client has which device is drawn from the scenario's seed."""
+
+    def __init__(self, topology: Topology, seed: int) -> None:
+        self.topology = topology
+        self.blocks = topology.clients_of_edges()
+        self.client_names = [client_name(c) for c in range(topology.clients)]
+        self._home_of = [e for e, block in enumerate(self.blocks) for _ in block]
+        self._number = {n: c for c, n in enumerate(self.client_names)}
+        names = deal_devices(topology.devices, topology.clients, seed)
+        self.client_devices = [find_profile(n) for n in names]
+        self._edge_device = find_profile(topology.edge_device)
+        self._cloud_device = find_profile(topology.cloud_device)
+
+    def home(self, client: int) -> str:
+        """The name of the server right above a client."""
+        return edge_name(self._home_of[client]) if self.topology.edges else CLOUD
+
+    def device(self, node: str) -> DeviceProfile:
+        """The device profile of a node."""
+        if node in self._number:
+            return self.client_devices[self._number[node]]
+        return self._cloud_device if node == CLOUD else self._edge_device
+
+    def route(self, sender: str, receiver: str) -> tuple[Leg, ...]:
+        """The links that a transfer crosses. A transfer flows through all of them at once (servers cut through)."""
+        links = self.topology.links
+        from_client, to_client = sender in self._number, receiver in self._number
+        if from_client and to_client:
+            return self._between_clients(sender, receiver)
+        if from_client:
+            home = self.home(self._number[sender])
+            up = Leg(sender, home, ledger.CLIENT_SERVER, links.access.up, links.access.latency)
+            return (up,) if receiver == home else (up, self._backhaul_up(home))
+        if to_client:
+            home = self.home(self._number[receiver])
+            down = Leg(home, receiver, ledger.SERVER_CLIENT, links.access.down, links.access.latency)
+            return (down,) if sender == home else (self._backhaul_down(home), down)
+        return (self._backhaul_up(sender),) if receiver == CLOUD else (self._backhaul_down(receiver),)
+
+    def _between_clients(self, sender: str, receiver: str) -> tuple[Leg, ...]:
+        links = self.topology.links
+        if links.peer is not None:
+            return (Leg(sender, receiver, ledger.CLIENT_CLIENT, links.peer.bandwidth, links.peer.latency),)
+        here, there = self.home(self._number[sender]), self.home(self._number[receiver])
+        # Through the edge an exchange is still one exchange between two clients: it is booked once, on its first leg.
+        up = Leg(sender, receiver, ledger.CLIENT_CLIENT, links.access.up, links.access.latency)
+        down = Leg(there, receiver, "", links.access.down, links.access.latency)
+        middle = () if here == there else (self._backhaul_up(here), self._backhaul_down(there))
+        return (up, *middle, down)
+
+    def _backhaul_up(self, edge: str) -> Leg:
+        backhaul = self.topology.links.backhaul
+        return Leg(edge, CLOUD, ledger.EDGE_CLOUD, backhaul.up, backhaul.latency)
+
+    def _backhaul_down(self, edge: str) -> Leg:
+        backhaul = self.topology.links.backhaul
+        return Leg(CLOUD, edge, ledger.CLOUD_EDGE, backhaul.down, backhaul.latency)
+
+
+def deal_devices(shares: dict[str, float], clients: int, seed: int) -> list[str]:
+    """A device for each client: counts by largest remainder, dealt out at random."""
+    exact = {name: share * clients for name, share in shares.items()}
+    counts = {name: int(value + 1e-9) for name, value in exact.items()}
+    by_remainder = sorted(exact, key=lambda n: (counts[n] - exact[n], n))
+    for name in by_remainder[: clients - sum(counts.values())]:
+        counts[name] += 1
+    names = [name for name in sorted(counts) for _ in range(counts[name])]
+    order = stream(seed, "devices").permutation(clients)
+    return [names[i] for i in order]

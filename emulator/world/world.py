@@ -1,0 +1,91 @@
+"""The world of time: methods ask it for seconds, and it writes down what happened. It never sees a tensor.
+
+Every request returns a SimPy event that happens when the activity is over; its ledger row is written at that moment,
+so an activity that a run's end cuts off leaves no row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import simpy
+
+from devices.compute import training_s
+from emulator.ledger import COMPUTE, GROUP_OPERATION, TRANSFER, Ledger, Tag
+from emulator.registry import Chosen
+from emulator.world.fleet import Fleet
+from emulator.world.network import Network
+from emulator.world.operations import OperationCost
+
+Steps = Generator[simpy.Event, Any, Any]  # a SimPy process
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What the clock must know of the model: its size on the wire and the arithmetic of one sample."""
+
+    model_bytes: int
+    forward_flops: float
+
+
+class World:
+    """A fleet on the emulated clock."""
+
+    def __init__(
+        self, env: simpy.Environment, fleet: Fleet, network: Network, workload: Workload, ledger: Ledger
+    ) -> None:
+        self.env = env
+        self.fleet = fleet
+        self.workload = workload
+        self.ledger = ledger
+        self._network = network
+
+    @property
+    def now(self) -> float:
+        """Emulated seconds since the start."""
+        return float(self.env.now)
+
+    def send(self, sender: str, receiver: str, size_bytes: int, tag: Tag) -> simpy.Event:
+        """Sends bytes from one node to another over every link between them; a row for each hop."""
+        start = self.now
+        route = self.fleet.route(sender, receiver)
+
+        def book() -> None:
+            for leg in route:
+                if leg.hop:
+                    self.ledger.add(TRANSFER, leg.sender, start, self.now, tag, leg.receiver, size_bytes, hop=leg.hop)
+
+        return _then(self._network.transfer(route, size_bytes), book)
+
+    def train(self, client: int, samples: int, epochs: int, batch_size: int, tag: Tag) -> simpy.Event:
+        """Local training on a client's device: so many epochs over so many samples of the workload's model."""
+        device = self.fleet.client_devices[client]
+        seconds = training_s(device, self.workload.forward_flops, samples, batch_size, epochs)
+        return self._busy(COMPUTE, self.fleet.client_names[client], seconds, tag, samples * epochs)
+
+    def group_operation(self, aggregator: str, members: Sequence[int], operation: Chosen, tag: Tag) -> simpy.Event:
+        """A group operation between these clients and their aggregator: all compute, then all send, then all receive."""
+        tag = tag.but(operation.kind)
+        costs: list[OperationCost] = [operation(self.fleet.client_devices[c], len(members)) for c in members]
+        return self.env.process(self._operate(aggregator, members, costs, tag))
+
+    def _operate(self, aggregator: str, members: Sequence[int], costs: Sequence[OperationCost], tag: Tag) -> Steps:
+        names = [self.fleet.client_names[c] for c in members]
+        pairs = list(zip(names, costs, strict=True))
+        yield self.env.all_of([self._busy(GROUP_OPERATION, n, c.seconds, tag, 0) for n, c in pairs if c.seconds])
+        yield self.env.all_of([self.send(n, aggregator, c.up_bytes, tag) for n, c in pairs if c.up_bytes])
+        yield self.env.all_of([self.send(aggregator, n, c.down_bytes, tag) for n, c in pairs if c.down_bytes])
+
+    def _busy(self, kind: str, who: str, seconds: float, tag: Tag, samples: int) -> simpy.Event:
+        start = self.now
+        return _then(
+            self.env.timeout(seconds), lambda: self.ledger.add(kind, who, start, self.now, tag, samples=samples)
+        )
+
+
+def _then(event: simpy.Event, action: Callable[[], None]) -> simpy.Event:
+    """The event itself, with an action that runs when it happens, before whoever waits for it goes on."""
+    event.callbacks.append(lambda _: action())
+    return event

@@ -1,0 +1,160 @@
+"""Handles: lazy, content-addressed, freed when nobody needs them."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from emulator.errors import HflError
+from emulator.learning.lab import Lab, content_key
+from emulator.learning.memo import Memo
+from emulator.scenario import Loaded
+
+Small = Callable[..., Loaded]
+
+
+def make(loaded: Loaded, memo: Memo | None = None) -> Lab:
+    return Lab(loaded.scenario, memo or Memo(None))
+
+
+def test_nothing_is_trained_until_a_value_is_needed(small: Small) -> None:
+    loaded = small()
+    lab, rule = make(loaded), loaded.scenario.method.params.local
+    start = lab.initial()
+    trained = [lab.train(start, c, rule, round=1) for c in range(3)]
+    mean = lab.average(trained, [0.5, 0.25, 0.25])
+    assert lab.trained == 0
+    lab.evaluate(mean)
+    assert lab.trained == 3
+    lab.evaluate(mean)
+    assert lab.trained == 3
+
+
+def test_values_are_what_training_by_hand_gives(small: Small) -> None:
+    loaded = small()
+    lab, rule = make(loaded), loaded.scenario.method.params.local
+    one, two = (lab.train(lab.initial(), c, rule, round=1) for c in (0, 1))
+    mean = lab.value(lab.average([one, two], [0.25, 0.75]))
+    expected = (lab.value(one).double() * 0.25 + lab.value(two).double() * 0.75).float()
+    assert torch.equal(mean, expected)
+    assert not torch.equal(lab.value(one), lab.value(two))
+
+
+def test_two_trainings_in_a_row_equal_one_of_twice_the_epochs(small: Small) -> None:
+    loaded, double = small("method.local.epochs=2"), small("method.local.epochs=4")
+    lab, other = make(loaded), make(double)
+    half = lab.train(lab.initial(), 2, loaded.scenario.method.params.local, round=1)
+    whole = lab.train(half, 2, loaded.scenario.method.params.local, round=1, first_epoch=2)
+    once = other.train(other.initial(), 2, double.scenario.method.params.local, round=1)
+    assert torch.equal(lab.value(whole), other.value(once))
+
+
+def test_keys_tell_apart_what_differs_and_only_that(small: Small) -> None:
+    loaded = small()
+    lab, rule = make(loaded), loaded.scenario.method.params.local
+    base = lab.train(lab.initial(), 0, rule, round=1)
+    assert base.key == lab.train(lab.initial(), 0, rule, round=1).key
+    others = [
+        lab.train(lab.initial(), 1, rule, round=1), lab.train(lab.initial(), 0, rule, round=2),
+        lab.train(lab.initial(), 0, rule, round=1, first_epoch=1), lab.train(base, 0, rule, round=1),
+    ]  # fmt: skip
+    assert len({base.key, *(h.key for h in others)}) == 5
+    assert lab.average([base, others[0]], [0.5, 0.5]).key != lab.average([base, others[0]], [0.4, 0.6]).key
+    assert lab.average([base], [1.0]) is base
+
+
+@pytest.mark.parametrize(
+    ("change", "changes_training"),
+    [
+        ("seed=4", True),
+        ("data.set.separation=3.0", True),
+        ("data.partition.alpha=0.4", True),
+        ("data.public=1", True),
+        ("model.hidden=[9]", True),
+        ("topology.clients=9", True),
+        ("method.local.learning_rate=0.2", True),
+        ("method.local.batch_size=5", True),
+        ("method.local.momentum=0.5", True),
+        ("method.local.weight_decay=0.01", True),
+        ("method.local.epochs=2", True),
+        ("name=other", False),
+        ("notes=other", False),
+        ("topology.edges=4", False),
+        ("topology.devices=laptop", False),
+        ("topology.edge_device=laptop", False),
+        ("topology.cloud_device=laptop", False),
+        ("topology.links.access.up=1 Mbit/s", False),
+        ("topology.links.backhaul.latency=1 s", False),
+        ("topology.links.peer={bandwidth: 1 Mbit/s}", False),
+        ("method.group_operation=none", False),
+        ("method.initial_model=seed", False),
+        ("stop.rounds=9", False),
+        ("evaluate.every=2", False),
+        ("output.plot=false", False),
+    ],
+)
+def test_which_scenario_keys_change_a_training(small: Small, change: str, changes_training: bool) -> None:
+    def key(loaded: Loaded) -> str:
+        lab = make(loaded)
+        return lab.train(lab.initial(), 0, loaded.scenario.method.params.local, round=1).key
+
+    assert (key(small()) != key(small(change))) is changes_training
+
+
+def test_a_value_is_freed_with_its_last_handle(small: Small) -> None:
+    loaded = small()
+    lab, rule = make(loaded), loaded.scenario.method.params.local
+    middle = lab.train(lab.initial(), 0, rule, round=1)
+    end = lab.train(middle, 0, rule, round=2)
+    gone = weakref.ref(middle)
+    del middle
+    lab.value(end)
+    gc.collect()
+    assert gone() is None
+    assert end.recipe is None
+
+
+def test_a_long_chain_needs_no_recursion(small: Small) -> None:
+    loaded = small()
+    lab, rule = make(loaded), loaded.scenario.method.params.local
+    model = lab.initial()
+    for t in range(1500):
+        model = lab.average([model, lab.initial()], [0.5, 0.5]) if t else lab.train(model, 0, rule, round=1)
+    assert torch.isfinite(lab.value(model)).all()
+    del model
+
+
+def test_what_another_run_computed_is_remembered(small: Small) -> None:
+    memo = Memo(None)
+    loaded = small()
+
+    def accuracy(lab: Lab) -> float:
+        model = lab.train(lab.initial(), 0, loaded.scenario.method.params.local, round=1)
+        return lab.evaluate(model).accuracy
+
+    first, second = make(loaded, memo), make(loaded, memo)
+    assert accuracy(first) == accuracy(second)
+    assert (first.trained, second.trained) == (1, 0)
+    assert first.clients.label_counts.tolist() == second.clients.label_counts.tolist()
+    assert first.model_facts == second.model_facts
+    assert "_engine" not in vars(second)  # neither data nor torch was needed
+
+
+def test_a_diverging_training_says_so(small: Small) -> None:
+    loaded = small("method.local.learning_rate=1e30")
+    lab = make(loaded)
+    with pytest.raises(
+        HflError, match=r"the training of client 0 diverged in round 1: .* smaller method.local.learning_rate"
+    ):
+        lab.value(lab.train(lab.initial(), 0, loaded.scenario.method.params.local, round=1))
+
+
+def test_content_keys_see_every_bit_of_a_float() -> None:
+    assert content_key("x", 0.1 + 0.2) != content_key("x", 0.3)
+    assert content_key("x", {"a": 1, "b": 2}) == content_key("x", {"b": 2, "a": 1})
+    with pytest.raises(TypeError, match="object has no place in a content key"):
+        content_key("x", object())

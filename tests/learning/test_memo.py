@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import multiprocessing
+from pathlib import Path
+
+import pytest
+
+from emulator.learning.memo import Memo, default_path
+
+
+def test_remembers_across_openings(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "memo.sqlite"
+    memo = Memo(path)
+    assert memo.get("a") is None
+    memo.put("a", "kind", b"1")
+    memo.put("a", "kind", b"2")
+    memo.close()
+    again = Memo(path)
+    assert again.get("a") == b"1"
+    assert (again.hits, again.misses) == (1, 0)
+    again.close()
+
+
+def test_the_default_is_in_the_cache_folder(tmp_path: Path) -> None:
+    assert default_path() == tmp_path / "cache" / "hfl-emulator" / "memo.sqlite"
+
+
+def test_a_damaged_file_is_set_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "memo.sqlite"
+    path.write_bytes(b"this is no database, " * 500)
+    memo = Memo(path)
+    memo.put("a", "kind", b"1")
+    assert memo.get("a") == b"1"
+    memo.close()
+    assert "is damaged" in caplog.text
+    assert len(list(tmp_path.glob("memo.sqlite.damaged-*"))) == 1
+
+
+def test_a_file_damaged_in_the_middle_is_set_aside_when_it_is_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "memo.sqlite"
+    memo = Memo(path)
+    for i in range(500):
+        memo.put(f"key-{i}", "kind", bytes(200))
+    memo.close()
+    raw = bytearray(path.read_bytes())
+    raw[4096:] = b"\xff" * (len(raw) - 4096)
+    path.write_bytes(bytes(raw))
+    again = Memo(path)
+    assert again.get("key-7") is None
+    again.put("key-7", "kind", b"new")
+    assert again.get("key-7") == b"new"
+    again.close()
+    assert "is damaged" in caplog.text
+
+
+def test_a_place_that_cannot_be_written_costs_only_the_memory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").write_text("")
+    memo = Memo(tmp_path / "file" / "memo.sqlite")
+    memo.put("a", "kind", b"1")
+    assert memo.get("a") == b"1"
+    assert memo.path is None
+    assert "going on without it" in caplog.text
+
+
+def _fill(path: Path, word: str) -> None:
+    memo = Memo(path)
+    for i in range(200):
+        memo.put(f"{word}-{i}", "kind", word.encode())
+        memo.put(f"both-{i}", "kind", b"same")
+    memo.close()
+
+
+def test_two_processes_share_it(tmp_path: Path) -> None:
+    path = tmp_path / "memo.sqlite"
+    context = multiprocessing.get_context("spawn")
+    workers = [context.Process(target=_fill, args=(path, word)) for word in ("left", "right")]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert [w.exitcode for w in workers] == [0, 0]
+    memo = Memo(path)
+    assert all(memo.get(f"{w}-{i}") == w.encode() for w in ("left", "right") for i in range(200))
+    memo.close()

@@ -1,0 +1,109 @@
+"""The clock against closed forms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import simpy
+
+from devices.compute import training_s
+from devices.profile import find_profile
+from emulator import ledger
+from emulator.ledger import Ledger, Tag
+from emulator.registry import Chosen
+from emulator.scenario import Loaded
+from emulator.world.fleet import Fleet, deal_devices
+from emulator.world.network import DedicatedNetwork
+from emulator.world.operations import CurveParams, secure_aggregation
+from emulator.world.world import Workload, World
+
+TAG = Tag("test", 1)
+
+
+def make_world(loaded: Loaded) -> World:
+    env = simpy.Environment()
+    fleet = Fleet(loaded.scenario.topology, loaded.scenario.seed)
+    return World(env, fleet, DedicatedNetwork(env), Workload(1000, 1e6), Ledger())
+
+
+@pytest.mark.parametrize(
+    ("sender", "receiver", "seconds", "hops"),
+    [
+        ("client-0", "edge-0", 0.020 + 8 * 1e6 / 8e6, [ledger.CLIENT_SERVER]),
+        ("edge-0", "client-0", 0.020 + 8 * 1e6 / 16e6, [ledger.SERVER_CLIENT]),
+        ("edge-1", "cloud", 0.005 + 8 * 1e6 / 80e6, [ledger.EDGE_CLOUD]),
+        ("cloud", "edge-1", 0.005 + 8 * 1e6 / 160e6, [ledger.CLOUD_EDGE]),
+        ("client-7", "cloud", 0.025 + 8 * 1e6 / 8e6, [ledger.CLIENT_SERVER, ledger.EDGE_CLOUD]),
+        ("cloud", "client-7", 0.025 + 8 * 1e6 / 16e6, [ledger.CLOUD_EDGE, ledger.SERVER_CLIENT]),
+        ("client-0", "client-1", 0.040 + 8 * 1e6 / 8e6, [ledger.CLIENT_CLIENT]),
+        ("client-0", "client-7", 0.050 + 8 * 1e6 / 8e6, [ledger.CLIENT_CLIENT, ledger.EDGE_CLOUD, ledger.CLOUD_EDGE]),
+    ],
+)
+def test_a_transfer_takes_latency_plus_bits_over_the_narrowest_link(
+    small: Callable[..., Loaded], sender: str, receiver: str, seconds: float, hops: list[str]
+) -> None:
+    world = make_world(small())
+    world.env.run(world.send(sender, receiver, 1_000_000, TAG))
+    assert world.now == pytest.approx(seconds, rel=1e-12)
+    assert [row.hop for row in world.ledger.rows] == hops
+    assert {(row.start_s, row.end_s, row.bytes) for row in world.ledger.rows} == {(0.0, world.now, 1_000_000)}
+
+
+def test_transfer_times_are_not_cut_to_whole_units(small: Callable[..., Loaded]) -> None:
+    world = make_world(small())
+    world.env.run(world.send("client-0", "edge-0", 1, TAG))
+    assert world.now == pytest.approx(0.020 + 8 / 8e6, rel=1e-12)
+
+
+def test_a_direct_link_between_clients(small: Callable[..., Loaded]) -> None:
+    world = make_world(small("topology.links.peer={bandwidth: 100 Mbit/s, latency: 2 ms}"))
+    world.env.run(world.send("client-0", "client-7", 1_000_000, TAG))
+    assert world.now == pytest.approx(0.002 + 8e6 / 100e6, rel=1e-12)
+
+
+def test_without_edges_clients_stand_under_the_cloud(small: Callable[..., Loaded]) -> None:
+    world = make_world(small("topology.edges=0", "method.aggregator=cloud"))
+    world.env.run(world.send("cloud", "client-3", 1_000_000, TAG))
+    assert [row.hop for row in world.ledger.rows] == [ledger.SERVER_CLIENT]
+    assert world.now == pytest.approx(0.020 + 8e6 / 16e6, rel=1e-12)
+
+
+def test_training_takes_what_the_device_says(small: Callable[..., Loaded]) -> None:
+    world = make_world(small())
+    world.env.run(world.train(0, samples=50, epochs=3, batch_size=10, tag=TAG))
+    assert world.now == training_s(find_profile("raspberry-pi-4b"), 1e6, 50, 10, 3) > 0
+    (row,) = world.ledger.rows
+    assert (row.kind, row.who, row.samples, row.end_s) == (ledger.COMPUTE, "client-0", 150, world.now)
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_a_group_operation_is_quadratic_in_the_size_of_the_group(small: Callable[..., Loaded], size: int) -> None:
+    world = make_world(small())
+    operation = Chosen("group operation", "secure-aggregation", CurveParams(a="1 s", b="10 ms", c="3 ms"))  # type: ignore[arg-type]
+    world.env.run(world.group_operation("edge-0", range(size), operation, TAG))
+    rows = [r for r in world.ledger.rows if r.kind == ledger.GROUP_OPERATION]
+    assert [r.end_s - r.start_s for r in rows] == [pytest.approx(1 + 0.010 * size + 0.003 * size**2)] * size
+    up = sum(r.bytes for r in world.ledger.rows if r.hop == ledger.CLIENT_SERVER)
+    down = sum(r.bytes for r in world.ledger.rows if r.hop == ledger.SERVER_CLIENT)
+    # Bonawitz et al., CCS 2017: a user sends and receives 2n keys and 5n - 4 shares in all; 32 bytes each here.
+    assert up + down == size * (2 * size * 32 + (5 * size - 4) * 32)
+
+
+def test_an_operation_uses_the_curve_of_the_members_own_device() -> None:
+    pi = find_profile("raspberry-pi-4b")
+    curve = pi.group_operations["secure-aggregation"]
+    assert secure_aggregation(pi, 7, CurveParams()).seconds == curve.a + 7 * curve.b + 49 * curve.c > 0
+
+
+def test_clients_are_dealt_out_to_edges_in_blocks(small: Callable[..., Loaded]) -> None:
+    fleet = Fleet(small("topology.clients=8", "topology.edges=3").scenario.topology, 0)
+    assert [list(b) for b in fleet.blocks] == [[0, 1, 2], [3, 4, 5], [6, 7]]
+    assert [fleet.home(c) for c in (0, 2, 3, 7)] == ["edge-0", "edge-0", "edge-1", "edge-2"]
+
+
+def test_a_device_mix_is_met_by_largest_remainder() -> None:
+    names = deal_devices({"laptop": 0.5, "jetson-nano": 0.3, "android-mid": 0.2}, 11, seed=1)
+    assert sorted((n, names.count(n)) for n in set(names)) == [("android-mid", 2), ("jetson-nano", 3), ("laptop", 6)]
+    assert names != deal_devices({"laptop": 0.5, "jetson-nano": 0.3, "android-mid": 0.2}, 11, seed=2)
+    assert deal_devices({"laptop": 0.1, "jetson-nano": 0.9}, 10, 0).count("laptop") == 1

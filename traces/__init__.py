@@ -1,0 +1,1 @@
+"""Time series that drive the emulated world."""
