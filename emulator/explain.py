@@ -29,7 +29,8 @@ _MESSAGES = {
     "greater_than_equal": "must be at least {ge}",
     "less_than": "must be less than {lt}",
     "less_than_equal": "must be at most {le}",
-    "too_short": "needs at least {min_length} entries",
+    "too_short": "has too few entries; it needs at least {min_length}",
+    "too_long": "has too many entries; it may have at most {max_length}",
     "string_too_short": "must not be empty",
     "string_too_long": "is longer than {max_length} characters",
     "literal_error": "expected {expected}",
@@ -47,22 +48,31 @@ def explain(document: Document, errors: Sequence[Any], model: type[BaseModel], a
             yield from explain(document, context["errors"], context["model"], path)
         elif kind == "extra_forbidden":
             allowed = _fields_at(model, loc[:-1])
-            yield document.problem(path, f"unknown key; {suggestion(str(loc[-1]), allowed, 'allowed')}", at_key=True)
+            hint = suggestion(str(loc[-1]), allowed, "allowed") if allowed else "there is nothing to set here"
+            yield document.problem(path, f"unknown key; {hint}", at_key=True)
         elif kind == "missing":
             yield document.problem(path, "is required", at_key=True)
         elif kind == "choice_kind" and (*path, "kind") in document.values:
             yield document.problem((*path, "kind"), error["msg"])
         else:
-            message = _MESSAGES[kind].format(**context) if kind in _MESSAGES else error["msg"]
-            given = error.get("input")
-            shown = (
-                f", not {_shown(given)}"
-                if kind.endswith("_type") or kind in ("int_from_float", "literal_error")
-                else ""
-            )
-            if isinstance(given, int | float) and not shown and kind in _MESSAGES:
-                shown = f" (it is {_shown(given)})"
-            yield document.problem(path, message + shown)
+            yield document.problem(path, _message(kind, context, error["msg"], error.get("input")))
+
+
+def _message(kind: str, context: dict[str, Any], default: str, given: Any) -> str:
+    """What is wrong, what would be right, and what stands there instead."""
+    if kind not in _MESSAGES:
+        return default
+    message = _MESSAGES[kind].format(**{k: _whole(v) for k, v in context.items()})
+    if kind in ("int_type", "int_from_float") and _whole(given) is not given:
+        message += f" such as {_whole(given)}"  # 1e3 and 3.0 are whole, but not written as whole numbers
+    if kind.endswith("_type") or kind in ("int_from_float", "literal_error"):
+        return f"{message}, not {_shown(given)}"
+    return f"{message} (it is {_shown(given)})" if isinstance(given, int | float) else message
+
+
+def _whole(value: Any) -> Any:
+    """A float without a fraction as an int; anything else as it is."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _shown(value: Any) -> str:
@@ -70,7 +80,7 @@ def _shown(value: Any) -> str:
         return "nothing"
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, dict | list):
+    if isinstance(value, dict | list | tuple):
         return "a mapping" if isinstance(value, dict) else "a list"
     text = f"'{value}'" if isinstance(value, str) else str(value)
     return text if len(text) <= 40 else text[:37] + "..."
@@ -78,19 +88,28 @@ def _shown(value: Any) -> str:
 
 def _fields_at(model: type[BaseModel], loc: Path_) -> list[str]:
     """The keys that are allowed in the section at ``loc`` of a model."""
-    current: Any = model
+    annotation: Any = model
     for part in loc:
-        fields = getattr(current, "model_fields", {})
-        if part not in fields:
-            return []
-        options = (
-            typing.get_args(fields[part].annotation)
-            if _is_union(fields[part].annotation)
-            else (fields[part].annotation,)
-        )
-        current = next((o for o in options if isinstance(o, type) and issubclass(o, BaseModel)), None)
-    return list(getattr(current, "model_fields", {}))
+        annotation = _below(annotation, part)
+    return next((list(o.model_fields) for o in _options(annotation) if _is_model(o)), [])
 
 
-def _is_union(annotation: Any) -> bool:
-    return typing.get_origin(annotation) in (typing.Union, types.UnionType)
+def _below(annotation: Any, part: str | int) -> Any:
+    """The type of what stands at ``part`` in a value of this type: a field of a model, or an entry of a collection."""
+    for option in _options(annotation):
+        if _is_model(option) and part in option.model_fields:
+            return option.model_fields[part].annotation
+        if typing.get_origin(option) in (dict, list, tuple):
+            return typing.get_args(option)[1 if typing.get_origin(option) is dict else 0]
+    return None
+
+
+def _options(annotation: Any) -> tuple[Any, ...]:
+    """The members of a union; a type that is no union is its own only one."""
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return typing.get_args(annotation)
+    return (annotation,)
+
+
+def _is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)

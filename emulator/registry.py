@@ -19,16 +19,17 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from emulator.errors import InputError, suggestion
+from emulator.errors import InputError, quote_all, suggestion
 
 F = TypeVar("F", bound=Callable[..., Any])
 P = TypeVar("P", bound="Params")
@@ -42,7 +43,7 @@ class Scale:
     edges: int
     smallest_edge: int  # clients of the edge that has fewest (all clients where there are no edges)
     classes: int | None  # None: known only when the data set is read
-    train_samples: int | None
+    train_samples: int | None  # that the clients can share, so without the public ones
 
 
 class Params(BaseModel):
@@ -50,9 +51,25 @@ class Params(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _lists_for_tuples(cls, given: Any) -> Any:
+        # YAML has only lists, and strict validation does not take a list for a tuple.
+        if not isinstance(given, dict):
+            return given
+        tuples = {name for name, field in cls.model_fields.items() if _is_tuple(field.annotation)}
+        return {
+            key: tuple(value) if isinstance(value, list) and key in tuples else value for key, value in given.items()
+        }
+
     def problems(self, scale: Scale) -> Iterable[tuple[str, str]]:
         """What is wrong with these values in a fleet of this scale: pairs of a key (``""`` for the whole) and a message."""
         return ()
+
+
+def _is_tuple(annotation: Any) -> bool:
+    """Whether a type is a tuple, or a union with one."""
+    return any(typing.get_origin(each) is tuple for each in (annotation, *typing.get_args(annotation)))
 
 
 class NoParams(Params):
@@ -87,14 +104,13 @@ class Registry(Generic[F]):
         Registry.by_slot[slot] = self
 
     def register(self, name: str, params: type[Params] = NoParams, **facts: Any) -> Callable[[F], F]:
-        """A decorator that adds a function under ``name``; raises ``ValueError`` where the name is taken."""
+        """A decorator that adds a function under ``name``; raises `InputError` where another module has taken the name."""
 
         def add(function: F) -> F:
             known = self._plugins.get(name)
             if known is not None and known.function.__module__ != function.__module__:
-                raise ValueError(
-                    f"{self.slot} '{name}' is registered twice: in {known.function.__module__} and {function.__module__}"
-                )
+                modules = f"{known.function.__module__} and {function.__module__}"
+                raise InputError(f"{self.slot} '{name}' is registered twice, in {modules}; give one another name")
             self._plugins[name] = Plugin(name, params, function, MappingProxyType(facts))
             return function
 
@@ -114,11 +130,15 @@ class Registry(Generic[F]):
     def _search(self) -> None:
         if self._searched:
             return
-        self._searched = True
-        for room in self._rooms:
-            module = importlib.import_module(room)
-            for info in pkgutil.iter_modules(getattr(module, "__path__", [])):
-                importlib.import_module(f"{room}.{info.name}")
+        self._searched = True  # at once: a module of the room may ask while it is imported
+        try:
+            for room in self._rooms:
+                module = importlib.import_module(room)
+                for info in pkgutil.iter_modules(getattr(module, "__path__", [])):
+                    importlib.import_module(f"{room}.{info.name}")
+        except BaseException:
+            self._searched = False
+            raise
 
 
 @dataclass(frozen=True)
@@ -163,19 +183,20 @@ class Choice:
             return given
         if isinstance(given, str):
             given = {"kind": given}
+        registry = Registry.by_slot[self.slot]
+        known = registry.names()  # what goes wrong in finding the plug-ins is not the scenario's fault
+        name = f"the name of {'an' if self.slot[0] in 'aeiou' else 'a'} {self.slot}"
         if not isinstance(given, dict):
-            raise PydanticCustomError(
-                "choice", "expected the name of a {slot} or a mapping with 'kind'", {"slot": self.slot}
-            )
+            raise _refusal("choice", f"expected {name} or a mapping with 'kind'")
         kind = given.get("kind")
         if not isinstance(kind, str):
-            raise PydanticCustomError(
-                "choice", "needs a 'kind'; known: {known}", {"known": ", ".join(Registry.by_slot[self.slot].names())}
-            )
+            if "kind" in given:
+                raise _refusal("choice_kind", f"expected {name}; known: {quote_all(known)}")
+            raise _refusal("choice", f"needs a 'kind'; known: {quote_all(known)}")
         try:
-            plugin = Registry.by_slot[self.slot][kind]
+            plugin = registry[kind]
         except InputError as error:
-            raise PydanticCustomError("choice_kind", "{text}", {"text": error.message}) from None
+            raise _refusal("choice_kind", error.message) from None
         try:
             params = plugin.params.model_validate({k: v for k, v in given.items() if k != "kind"})
         except ValidationError as error:
@@ -191,18 +212,27 @@ class Choice:
         )
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """One alternative for each plug-in that is known now."""
+        """One alternative for each plug-in that is known now; a name alone only where no parameter is required."""
         registry = Registry.by_slot[self.slot]
-        options: list[dict[str, Any]] = [{"enum": registry.names()}]
-        for name in registry.names():
-            plugin = registry[name]
-            option = plugin.params.model_json_schema(mode="validation", ref_template="#/$defs/{model}")
-            option.pop("$defs", None)
-            option["properties"] = {"kind": {"const": name}, **option.get("properties", {})}
-            option["required"] = ["kind", *option.get("required", [])]
-            option["description"] = plugin.summary
-            options.append(option)
+        plugins = [registry[name] for name in registry.names()]
+        alone = [p.name for p in plugins if not any(f.is_required() for f in p.params.model_fields.values())]
+        options: list[dict[str, Any]] = [{"enum": alone}] if alone else []
+        for plugin in plugins:
+            # Through the handler, so that models inside the plug-in's own end up among the definitions of the whole.
+            option = handler.resolve_ref_schema(handler(plugin.params.__pydantic_core_schema__))
+            options.append(
+                {
+                    **option,
+                    "properties": {"kind": {"const": plugin.name}, **option.get("properties", {})},
+                    "required": ["kind", *option.get("required", [])],
+                    "description": plugin.summary,
+                }
+            )
         return {"anyOf": options}
+
+
+def _refusal(kind: str, message: str) -> PydanticCustomError:
+    return PydanticCustomError(kind, "{text}", {"text": message})
 
 
 # The slots. A new plug-in needs no line here; a new kind of plug-in does.

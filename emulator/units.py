@@ -44,7 +44,7 @@ class Dimension:
         if not unit:
             raise ValueError(f"'{_short(text)}' has no unit; write for example '{self.example}'")
         if unit not in self.units:
-            raise ValueError(f"unknown unit '{_short(unit)}' of {self.name}; {self._advice(unit)}")
+            raise ValueError(self._unknown(unit))
         value = float(number.replace("_", "")) * self.units[unit]
         if not math.isfinite(value):
             raise ValueError(f"'{_short(text)}' is too large")
@@ -57,9 +57,15 @@ class Dimension:
             if unit.endswith(("B/s", "bit")) and not unit.endswith(self.base):
                 continue
             text = f"{_plain(value / size)} {unit}"
-            if len(text) < len(best) and self.parse(text) == value:
+            if math.isfinite(value / size) and len(text) < len(best) and self.parse(text) == value:
                 best = text
         return best
+
+    def _unknown(self, unit: str) -> str:
+        other = next((d for d in DIMENSIONS if unit in d.units), None)
+        if other is not None:
+            return f"'{unit}' is a unit of {other.name}, not of {self.name}; write for example '{self.example}'"
+        return f"unknown unit '{_short(unit)}' of {self.name}; {self._advice(unit)}"
 
     def _advice(self, unit: str) -> str:
         if re.fullmatch(r"[kKMGT]?(b|bps|b/s)", unit) and "bit" in "".join(self.units):
@@ -79,7 +85,7 @@ def _scaled(unit: str, prefixes: dict[str, float], factor: float = 1.0) -> dict[
 
 
 def _plain(value: float) -> str:
-    return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(value)
+    return str(int(value)) if float(value).is_integer() and abs(value) < 1e15 else repr(value)
 
 
 def _short(text: str) -> str:
@@ -102,6 +108,7 @@ POWER = Dimension("power", "W", {"W": 1.0, "mW": 1e-3, "kW": 1e3}, "3.4 W")
 CLIENT_TIME = Dimension(
     "cost", "client-s", {"client-s": 1.0, "client-min": 60.0, "client-h": 3600.0, "client-d": 86400.0}, "500 client-h"
 )
+DIMENSIONS = (TIME, SIZE, RATE, SPEED, POWER, CLIENT_TIME)
 
 
 @dataclass(frozen=True)
@@ -114,22 +121,22 @@ class Quantity:
     def _read(self, given: Any) -> float:
         if isinstance(given, bool) or not isinstance(given, str | int | float):
             raise PydanticCustomError("quantity", "expected a {name} such as '{example}'", self._context())
-        if not isinstance(given, str):
-            if given != 0 or self.positive:
-                raise PydanticCustomError(
-                    "quantity",
-                    "{given} has no unit; write for example '{example}'",
-                    {**self._context(), "given": str(given)[:40]},
-                )
-            given = f"0 {self.dimension.base}"
+        if not isinstance(given, str) and given != 0:
+            raise PydanticCustomError(
+                "quantity",
+                "{given} has no unit; write for example '{example}'",
+                {**self._context(), "given": str(given)[:40]},
+            )
         try:
-            value = self.dimension.parse(given)
+            value = self.dimension.parse(given) if isinstance(given, str) else 0.0
         except ValueError as error:
             raise PydanticCustomError("quantity", "{text}", {"text": str(error)}) from None
         if value < 0 or (self.positive and value == 0):
             bound = "must be greater than zero" if self.positive else "must not be negative"
             raise PydanticCustomError(
-                "quantity", "{given}: a {name} here {bound}", {**self._context(), "given": given, "bound": bound}
+                "quantity",
+                "{given}: a {name} here {bound}",
+                {**self._context(), "given": _short(str(given)), "bound": bound},
             )
         return value
 
@@ -143,11 +150,11 @@ class Quantity:
         )
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """A string with a pattern that lists the accepted units, for editors."""
-        units = "|".join(re.escape(u) for u in self.dimension.units)
+        """A string with a pattern that lists the accepted units (or a zero, where it is allowed), for editors."""
+        units = "|".join(self.dimension.units)  # none of them holds a character that means something in a pattern
+        text = {"type": "string", "pattern": rf"^\s*\+?[0-9_.]+([eE][+-]?[0-9]+)?\s*({units})\s*$"}
         return {
-            "type": "string",
-            "pattern": rf"^\s*\+?[0-9_.]+([eE][+-]?[0-9]+)?\s*({units})\s*$",
+            **(text if self.positive else {"anyOf": [text, {"const": 0}]}),
             "description": f"a {self.dimension.name} with its unit",
             "examples": [self.dimension.example],
         }

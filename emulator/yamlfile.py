@@ -7,6 +7,7 @@ and column, so that whoever checks the content can point at it.
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,7 @@ Path_ = tuple[str | int, ...]  # where a value stands: ("topology", "links", "ac
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 30
 MAX_NODES = 100_000
+_TAG = "tag:yaml.org,2002:"
 
 
 @dataclass(frozen=True)
@@ -34,15 +36,20 @@ class Mark:
 
 @dataclass
 class Document:
-    """Plain data and where each part of it was written. ``keys`` holds the place of a mapping's key, ``values`` of its value."""
+    """Plain data and where each part of it was written. ``keys`` holds the place of a mapping's key, ``values`` of its value.
+
+    ``notes`` holds what is to be added to any problem at a path, for example where a value comes from that is not in the file.
+    """
 
     file: str
     data: Any = None
     keys: dict[Path_, Mark] = field(default_factory=dict)
     values: dict[Path_, Mark] = field(default_factory=dict)
+    notes: dict[Path_, str] = field(default_factory=dict)
 
     def problem(self, path: Path_, message: str, at_key: bool = False) -> Problem:
         """A problem at ``path``, or at the nearest place above it that was written down."""
+        message += self.notes.get(path, "")
         for end in range(len(path), -1, -1):
             part = path[:end]
             first, second = (self.keys, self.values) if at_key or end < len(path) else (self.values, self.keys)
@@ -66,28 +73,35 @@ class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 (as PyYAML has it)
 
 
-for _tag, _pattern, _first in (
-    ("null", r"^(?:~|null|Null|NULL|)$", ["~", "n", "N", ""]),
-    ("bool", r"^(?:true|True|TRUE|false|False|FALSE)$", list("tTfF")),
-    ("int", r"^(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$", list("-+0123456789")),
-    ("float", r"^[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?$", list("-+.0123456789")),
-    ("float", r"^(?:[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$", list("-+.")),
-):
-    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(_pattern), _first)
+class _Dumper(yaml.SafeDumper):
+    """PyYAML's dumper, which also puts quotes around text that YAML 1.2 would take for something else, such as 1e3."""
+
+
+_CORE = (
+    ("null", re.compile(r"^(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""]),
+    ("bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")),
+    ("int", re.compile(r"^(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$"), list("-+0123456789")),
+    ("float", re.compile(r"^[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?$"), list("-+.0123456789")),
+    ("float", re.compile(r"^(?:[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"), list("-+.")),
+)
+for _kind, _pattern, _first in _CORE:
+    for _class in (_Loader, _Dumper):
+        _class.add_implicit_resolver(f"{_TAG}{_kind}", _pattern, _first)
 
 
 def load(path: Path) -> Document:
     """Reads a YAML file. Raises `ScenarioError` with a message for anything that keeps it from being read."""
     name = str(path)
     try:
-        raw = path.read_bytes() if path.stat().st_size <= MAX_BYTES else None
+        with path.open("rb") as file:  # a pipe or a device may be endless, whatever size it states
+            raw = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise _unreadable(name, "there is no such file") from None
     except IsADirectoryError:
         raise _unreadable(name, "this is a folder, not a file") from None
     except (OSError, ValueError) as error:
         raise _unreadable(name, f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    if raw is None:
+    if len(raw) > MAX_BYTES:
         raise _unreadable(name, f"is larger than {MAX_BYTES} bytes; that is no scenario file")
     try:
         text = raw.decode("utf-8-sig")
@@ -124,9 +138,9 @@ def parse(text: str, file: str) -> Document:
     return document
 
 
-def scalar(text: str, file: str) -> Document:
-    """Reads the value part of ``--set key=value``: a scalar or a flow collection."""
-    return parse(text, file)
+def dump(data: Any) -> str:
+    """Plain data as YAML; `parse` reads the same data from it, and so do readers of YAML 1.1."""
+    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
 
 
 class _Builder:
@@ -144,12 +158,14 @@ class _Builder:
         if len(path) > MAX_DEPTH:
             return self._fail(mark, path[:3], f"is nested deeper than {MAX_DEPTH} levels")
         if self.nodes > MAX_NODES:
-            return self._fail(mark, path[:3], f"has more than {MAX_NODES} values (aliases counted)")
+            raise ScenarioError((Problem(mark.file, 0, 0, "", f"has more than {MAX_NODES} values (aliases counted)"),))
+        if isinstance(node, yaml.ScalarNode):
+            return self._scalar(node, path, mark)
+        if node.tag not in (f"{_TAG}map", f"{_TAG}seq"):
+            return self._fail(mark, path, f"the tag '{node.tag}' is not allowed here")
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path)
-        if isinstance(node, yaml.SequenceNode):
-            return [self.build(child, (*path, i)) for i, child in enumerate(node.value)]
-        return self._scalar(node, path, mark)
+        return [self.build(child, (*path, i)) for i, child in enumerate(node.value)]
 
     def _mapping(self, node: yaml.MappingNode, path: Path_) -> dict[str, Any]:
         result: dict[str, Any] = {}
@@ -158,7 +174,9 @@ class _Builder:
             if not isinstance(key_node, yaml.ScalarNode):
                 self._fail(mark, path, "a key must be a plain word")
                 continue
-            key = key_node.value
+            key = self._text(key_node, path, mark)
+            if key is None:
+                continue
             if key in result:
                 first = self.document.keys[(*path, key)].line
                 self._fail(mark, (*path, key), f"the key stands twice in this mapping (first in line {first})")
@@ -168,10 +186,12 @@ class _Builder:
         return result
 
     def _scalar(self, node: yaml.Node, path: Path_, mark: Mark) -> Any:
-        kind = node.tag.removeprefix("tag:yaml.org,2002:")
+        kind = node.tag.removeprefix(_TAG)
         text: str = node.value
         if kind == "str":
-            return text
+            return self._text(node, path, mark)
+        if not any(kind == core and pattern.fullmatch(text) for core, pattern, _ in _CORE):  # a tag that the user wrote
+            return self._fail(mark, path, f"the tag '{node.tag}' is not allowed here")
         if kind == "null":
             return None
         if kind == "bool":
@@ -180,9 +200,17 @@ class _Builder:
             if len(text) > 18:
                 return self._fail(mark, path, "the number is too large")
             return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
-        if kind == "float":
-            return float(text.replace(".inf", "inf").replace(".nan", "nan")) if text[-1].isalpha() else float(text)
-        return self._fail(mark, path, f"the tag '{node.tag}' is not allowed here")
+        if text[-1].isalpha():
+            return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+        value = float(text)
+        return value if math.isfinite(value) else self._fail(mark, path, "the number is too large")
+
+    def _text(self, node: yaml.Node, path: Path_, mark: Mark) -> str | None:
+        # Half of a surrogate pair, written as an escape, could be neither printed nor stored.
+        if any("\ud800" <= character <= "\udfff" for character in node.value):
+            self._fail(mark, path, "has a character that YAML does not allow")
+            return None
+        return str(node.value)
 
     def _fail(self, mark: Mark, path: Path_, message: str) -> None:
         if len(self.problems) < 20:
@@ -193,6 +221,17 @@ def _unreadable(file: str, message: str) -> ScenarioError:
     return ScenarioError((Problem(file, 0, 0, "", message),))
 
 
+# PyYAML's words for the commonest slips, and ours.
+_HINTS = {
+    "mapping values are not allowed": "a key cannot stand here; check the indentation, or put a text with ': ' in quotes",
+    "expected <block end>": "this does not fit what stands before it; check the indentation and the quotes",
+    "could not find expected ':'": "a key without ':'; write 'key: value', or check the indentation",
+    "but found another document": "a second document begins here; a file holds only one",
+    "found unexpected end of stream": "a quote is opened and never closed",
+    "found character": "a plain text cannot begin with this character; put it in quotes",
+}
+
+
 def _syntax_message(error: yaml.MarkedYAMLError, text: str) -> str:
     mark = error.problem_mark
     if mark is not None:
@@ -201,4 +240,5 @@ def _syntax_message(error: yaml.MarkedYAMLError, text: str) -> str:
         if "\t" in line[: len(line) - len(line.lstrip())] or line[mark.column : mark.column + 1] == "\t":
             return "a tab stands in the indentation; YAML wants spaces"
     what = error.problem or error.context or "cannot be read"
-    return f"is not valid YAML: {what}"
+    hint = next((hint for begin, hint in _HINTS.items() if what.startswith(begin)), "")
+    return f"is not valid YAML: {hint or what}"

@@ -11,19 +11,53 @@ from pydantic import BaseModel
 from devices.profile import find_profile
 from emulator.errors import InputError
 from emulator.registry import Chosen, Scale
-from emulator.scenario.schema import Scenario
+from emulator.scenario.schema import Scenario, Topology
 from emulator.yamlfile import Path_
 
 
 def problems(scenario: Scenario) -> Iterator[tuple[Path_, str]]:
     """Pairs of a path in the scenario and what is wrong there."""
-    scale = scale_of(scenario)
-    topology = scenario.topology
+    topology, scale = scenario.topology, scale_of(scenario)
+    yield from _of_devices(topology)
     if topology.edges > topology.clients:
-        yield (
-            ("topology", "edges"),
-            f"{topology.edges} edges for {topology.clients} clients would leave edges without any",
-        )
+        message = f"{topology.edges} edges for {topology.clients} clients would leave edges without any"
+        yield ("topology", "edges"), message
+    elif scale.train_samples is not None and scale.train_samples <= 0:
+        kept = _public_samples(scenario)
+        total = scale.train_samples + kept
+        yield ("data", "public"), f"the set has only {total} training samples; {kept} public ones leave none"
+    else:
+        if scale.train_samples is not None and scale.clients > scale.train_samples:
+            beside = " beside the public ones" if scenario.data.public else ""
+            message = f"{scale.clients} clients for {scale.train_samples} training samples{beside}"
+            yield ("topology", "clients"), f"{message} would leave clients without data"
+        yield from _of_choices(scenario, (), scale)
+
+
+def scale_of(scenario: Scenario) -> Scale:
+    """How large everything in the scenario is, as far as it is known before data is read."""
+    total = _known_of_set(scenario, "train_samples")
+    return Scale(
+        clients=scenario.topology.clients,
+        edges=scenario.topology.edges,
+        smallest_edge=min(len(block) for block in scenario.topology.clients_of_edges()),
+        classes=_known_of_set(scenario, "classes"),
+        train_samples=None if total is None else total - _public_samples(scenario),
+    )
+
+
+def _known_of_set(scenario: Scenario, name: str) -> int | None:
+    """A number that the data set declares, or that its user gives in a parameter of this name."""
+    chosen = scenario.data.set
+    known: int | None = chosen.plugin.facts.get(name, getattr(chosen.params, name, None))
+    return known
+
+
+def _public_samples(scenario: Scenario) -> int:
+    return scenario.data.public * (_known_of_set(scenario, "classes") or 0)
+
+
+def _of_devices(topology: Topology) -> Iterator[tuple[Path_, str]]:
     total = math.fsum(topology.devices.values())
     if abs(total - 1) > 1e-6:
         yield ("topology", "devices"), f"the shares add up to {total:g}; they must add up to 1"
@@ -36,33 +70,8 @@ def problems(scenario: Scenario) -> Iterator[tuple[Path_, str]]:
         try:
             find_profile(name)
         except InputError as error:
-            yield path, error.message
-    if scale.train_samples is not None:
-        kept = scenario.data.public * (scale.classes or 0)
-        if kept >= scale.train_samples:
-            yield (
-                ("data", "public"),
-                f"the set has only {scale.train_samples} training samples; {kept} public ones leave none",
-            )
-        elif scale.clients > scale.train_samples - kept:
-            left = scale.train_samples - kept
-            yield (
-                ("topology", "clients"),
-                f"{scale.clients} clients for {left} training samples would leave clients without data",
-            )
-    yield from _of_choices(scenario, (), scale)
-
-
-def scale_of(scenario: Scenario) -> Scale:
-    """How large everything in the scenario is, as far as it is known before data is read."""
-    facts = scenario.data.set.plugin.facts
-    return Scale(
-        clients=scenario.topology.clients,
-        edges=scenario.topology.edges,
-        smallest_edge=min(len(block) for block in scenario.topology.clients_of_edges()),
-        classes=facts.get("classes"),
-        train_samples=facts.get("train_samples"),
-    )
+            for line in error.message.split("\n"):  # a profile of the user's own may have several problems
+                yield path, line
 
 
 def _of_choices(value: Any, path: Path_, scale: Scale) -> Iterator[tuple[Path_, str]]:

@@ -17,25 +17,25 @@ def json_schema() -> dict[str, Any]:
     for option in method["anyOf"]:
         if "properties" not in option:
             continue
-        properties = {
-            **option["properties"],
-            "preset": {"enum": names, "description": "a published method to start from"},
-        }
-        properties = {key: _partial(value) for key, value in properties.items()}
-        relaxed.append(option)
-        relaxed.append({**option, "properties": properties, "required": ["preset"]})
+        preset = {"enum": names, "description": "a published method to start from"}
+        partial = {key: _partial(value) for key, value in option["properties"].items()}
+        # A resolved scenario without a preset says `preset: ''`.
+        relaxed.append({**option, "properties": {**option["properties"], "preset": {**preset, "enum": ["", *names]}}})
+        relaxed.append({**option, "properties": {**partial, "preset": preset}, "required": ["preset"]})
     method["anyOf"] = [{"enum": names, "description": "a preset"}, *relaxed]
+    schema["$defs"]["Output"]["properties"]["against"]["items"] = {"enum": names}
     devices = schema["$defs"]["Topology"]["properties"]["devices"]
     schema["$defs"]["Topology"]["properties"]["devices"] = {
         "anyOf": [{"type": "string"}, devices],
         "description": devices.get("description", ""),
     }
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "hfl-emulator scenario", **schema}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "hfl-emulator scenario"}
 
 
 def _partial(slot: Any) -> Any:
-    """A slot beside a preset may leave out its kind and whatever else the preset gives."""
-    if not isinstance(slot, dict) or "anyOf" not in slot:
+    """A slot beside a preset may leave out its kind and whatever else the preset gives; so any name may stand alone."""
+    kinds = [o for o in slot.get("anyOf", ()) if "kind" in o.get("properties", ())]
+    if not kinds:
         return slot
-    options = [{k: v for k, v in o.items() if k != "required"} if "properties" in o else o for o in slot["anyOf"]]
-    return {**slot, "anyOf": options}
+    names = {"enum": [o["properties"]["kind"]["const"] for o in kinds]}
+    return {**slot, "anyOf": [names, *({k: v for k, v in o.items() if k != "required"} for o in kinds)]}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
 from emulator import yamlfile
@@ -34,30 +34,40 @@ class Loaded:
 
     def against(self, preset: str) -> Loaded:
         """The same scenario with another preset's method (see `presets.against`)."""
-        document = Document(
-            self.document.file, self.document.data, dict(self.document.keys), dict(self.document.values)
-        )
-        method = presets.against(document.data["method"], preset)
-        document.data = {**document.data, "method": method, "output": {"plot": self.scenario.output.plot}}
-        return check(document)
+        given = self.document
+        method = presets.against(given.data["method"], preset)
+        data = {**given.data, "method": method, "output": {"plot": self.scenario.output.plot}}
+
+        def kept(marks: dict[Path_, Mark]) -> dict[Path_, Mark]:
+            # The other method's slots stand nowhere in the file.
+            return {
+                p: m for p, m in marks.items() if p[:1] != ("method",) or len(p) == 1 or p[1] in presets.CARRIED_OVER
+            }
+
+        return check(Document(given.file, data, kept(given.keys), kept(given.values)))
 
 
 def bundled() -> dict[str, Path]:
     """The ready scenarios by name (their path under ``emulator/scenarios`` without the ending)."""
     root = Path(str(files("emulator") / "scenarios"))
-    return {str(p.relative_to(root).with_suffix("")): p for p in sorted(root.rglob("*.yaml"))}
+    return {p.relative_to(root).with_suffix("").as_posix(): p for p in sorted(root.rglob("*.yaml"))}
 
 
 def find(name: str) -> Path:
-    """The file that the user means: a path, or the name of a bundled scenario."""
-    path = Path(name)
-    known = bundled()
-    if name in known and not path.exists():
+    """The file that the user means: a path, or the name of a bundled scenario. Raises `ScenarioError` if it is neither."""
+    path, known = Path(name), bundled()
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        mode = None
+    except (OSError, ValueError):
+        return path  # whoever opens it will say what is wrong with it
+    if name in known and (mode is None or stat.S_ISDIR(mode)):
         return known[name]
-    if not path.exists() and not path.suffix and "/" not in name:
-        hint = suggestion(name, known, "bundled scenarios")
-        raise ScenarioError((Problem(name, 0, 0, "", f"there is no such file and no such bundled scenario; {hint}"),))
-    return path
+    if mode is not None:
+        return path
+    hint = suggestion(name.removesuffix(".yaml"), known, "bundled scenarios")
+    raise ScenarioError((Problem(name, 0, 0, "", f"there is no such file and no such bundled scenario; {hint}"),))
 
 
 def load(name: str | Path, overrides: Sequence[str] = ()) -> Loaded:
@@ -80,28 +90,31 @@ def check(document: Document) -> Loaded:
         raise ScenarioError(
             (document.problem((), f"{what}; a scenario has the keys {quote_all(Scenario.model_fields)}"),)
         )
-    source = Document(document.file, document.data, document.keys, document.values)
+    source = Document(document.file, document.data, document.keys, document.values, document.notes)
     problems: list[Problem] = []
-    unknown_preset = presets.expand(document)
-    if unknown_preset:
+    no_method = presets.expand(document)
+    if no_method:
         where: Path_ = ("method", "preset") if ("method", "preset") in document.values else ("method",)
-        problems.append(document.problem(where, unknown_preset))
+        problems.append(document.problem(where, no_method))
     scenario = None
     try:
         scenario = Scenario.model_validate(document.data)
     except ValidationError as error:
         problems += [
             p for p in explain(document, error.errors(include_url=False), Scenario)
-            if not (unknown_preset and p.key.startswith("method"))
+            if not (no_method and p.key.partition(".")[0] == "method")
         ]  # fmt: skip
     if scenario is not None and not problems:
-        problems += [document.problem(path, message) for path, message in checks.problems(scenario)]
+        problems += [
+            document.problem(_written(document.data, path), message) for path, message in checks.problems(scenario)
+        ]
         problems += [
             document.problem(("output", "against", i), f"unknown preset '{name[:60]}'; {suggestion(name, presets.presets())}")
             for i, name in enumerate(scenario.output.against) if name not in presets.presets()
         ]  # fmt: skip
     if problems or scenario is None:
-        raise ScenarioError(tuple(sorted(set(problems), key=lambda p: (p.file, p.line, p.column, p.key))))
+        found = dict.fromkeys(problems)  # each once; of those in one place, the first found comes first
+        raise ScenarioError(tuple(sorted(found, key=lambda p: (p.file, p.line, p.column, p.key))))
     return Loaded(scenario, source)
 
 
@@ -109,42 +122,65 @@ def override(document: Document, text: str) -> None:
     """Applies ``key.path=value`` to a document; raises `ScenarioError` where that is not of this form or has no place."""
     option = f"--set {text}"
     key, equals, raw = text.partition("=")
-    parts = tuple(int(p) if p.isdigit() else p for p in key.strip().split("."))
-    if not equals or not all(str(p) for p in parts):
-        raise ScenarioError(
-            (Problem(option, 0, 0, "", "write it as key.path=value, for example --set stop.rounds=20"),)
-        )
+    parts = key.strip().split(".")
+    if not equals or not all(parts):
+        raise _misplaced(option, "", "write it as key.path=value, for example --set stop.rounds=20")
     value = yamlfile.parse(raw, option).data
-    if not isinstance(document.data, dict):
+    if document.data is None:
         document.data = {}
+    if not isinstance(document.data, dict):
+        return  # `check` says what a scenario is
     place: Any = document.data
+    path: Path_ = ()
     for depth, part in enumerate(parts):
+        here: Any = part
         if isinstance(place, list):
-            if not isinstance(part, int) or part >= len(place):
-                message = f"there is no entry '{part}' in this list"
-                raise ScenarioError((Problem(option, 0, 0, yamlfile.dotted(parts), message),))
+            numbers = {str(i): i for i in range(len(place))}
+            if part not in numbers:
+                raise _misplaced(option, key, f"'{yamlfile.dotted(path)}' is a list and has no entry '{part}'")
+            here = numbers[part]
         elif not isinstance(place, dict):
-            message = f"'{yamlfile.dotted(parts[:depth])}' is no section"
-            raise ScenarioError((Problem(option, 0, 0, yamlfile.dotted(parts), message),))
-        key_here: Any = part if isinstance(place, list) else str(part)
+            raise _misplaced(option, key, f"'{yamlfile.dotted(path)}' is no section")
+        path = (*path, here)
         if depth == len(parts) - 1:
-            place[key_here] = value
+            place[here] = value
             break
-        below = place[key_here] if isinstance(place, list) else place.get(key_here)
-        if below is None or isinstance(below, str):
-            # A name stands for a mapping: `partition: dirichlet` and then --set data.partition.alpha=0.1.
-            word = "preset" if parts[: depth + 1] == ("method",) else "kind"
-            below = place[key_here] = {} if below is None else {word: below}
+        below = place[here] if isinstance(place, list) else place.get(here)
+        if below is None:
+            below = place[here] = {}
+            document.keys[path] = document.values[path] = Mark(option, 0, 0)
+        elif isinstance(below, str):
+            below = place[here] = _spelt_out(path, below)
         place = below
     for table in (document.keys, document.values):
-        for path in [p for p in table if p[: len(parts)] == parts]:
-            del table[path]
-    document.keys[parts] = document.values[parts] = Mark(option, 0, 0)
+        for old in [p for p in table if p[: len(path)] == path]:
+            del table[old]
+    document.keys[path] = document.values[path] = Mark(option, 0, 0)
+
+
+def _misplaced(option: str, key: str, message: str) -> ScenarioError:
+    return ScenarioError((Problem(option, 0, 0, key.strip(), message),))
+
+
+def _spelt_out(path: Path_, name: str) -> dict[str, Any]:
+    """The mapping that a name stands for: ``partition: dirichlet`` and then ``--set data.partition.alpha=0.1``."""
+    if path == ("topology", "devices"):
+        return {name: 1.0}
+    return {"preset" if path == ("method",) else "kind": name}
+
+
+def _written(data: Any, path: Path_) -> Path_:
+    """The part of a path that stands in the data: it ends at a name that stands for a mapping."""
+    for end, part in enumerate(path):
+        if isinstance(data, str):
+            return path[:end]
+        data = data.get(part) if isinstance(data, dict) else None
+    return path
 
 
 def dump(scenario: Scenario) -> str:
     """The scenario as YAML with every default written out; `loads` reads the same scenario from it."""
-    return yaml.safe_dump(_plain(scenario.model_dump()), sort_keys=False, allow_unicode=True, width=100)
+    return yamlfile.dump(_plain(scenario.model_dump()))
 
 
 def _plain(value: Any) -> Any:

@@ -1,18 +1,21 @@
 """Named methods: ``method: group-fel`` or ``method: {preset: group-fel, ...}`` becomes a whole method section.
 
 What the scenario says beside the preset wins over the preset, slot by slot. Where both give a slot, its parameters are merged
-as long as they are of the same kind (or the scenario does not name a kind); another kind replaces the slot.
+as long as they are of the same kind (or the scenario does not name a kind); another kind replaces the slot. A name alone is a
+mapping with nothing but the kind.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from emulator.errors import suggestion
-from emulator.yamlfile import Document, load
+from emulator.errors import quote_all, suggestion
+from emulator.registry import methods
+from emulator.yamlfile import Document, Path_, load
 
 # What a comparison (`output.against`) carries over from the scenario's own method: how clients train, not how they are grouped.
 CARRIED_OVER = ("local", "group_rounds", "group_operation", "initial_model")
@@ -27,19 +30,30 @@ def presets() -> dict[str, dict[str, Any]]:
 
 
 def expand(document: Document) -> str | None:
-    """Puts the preset's slots under those of a scenario's method section; returns a message if there is no such preset."""
-    if not isinstance(document.data, dict):
+    """Puts the preset's slots under those of a scenario's method section, and notes which values come from it.
+
+    Returns a message where the section names neither a preset nor a kind of method, or a preset that there is not.
+    """
+    if not isinstance(document.data, dict) or "method" not in document.data:
         return None
-    given = document.data.get("method")
+    given = document.data["method"]
     if isinstance(given, str):
         given = {"preset": given}
-    if not isinstance(given, dict) or "preset" not in given:
+    known = f"presets: {quote_all(sorted(presets()))}"
+    if not isinstance(given, dict) or not ("preset" in given or "kind" in given):
+        return f"expected the name of a preset or a mapping with 'preset' or 'kind'; {known}"
+    name = given.get("preset", "")
+    if name == "" and "kind" in given:  # as a resolved scenario says that there is no preset
         return None
-    name = given["preset"]
-    if not isinstance(name, str) or name not in presets():
-        return f"unknown preset '{str(name)[:60]}'; {suggestion(str(name), presets())}"
+    if not isinstance(name, str):
+        return f"expected the name of a preset; {known}"
+    if name not in presets():
+        if name in methods.names():
+            return f"'{name}' is a kind of method, not a preset; write 'kind: {name}' and its slots"
+        return f"unknown preset '{name[:60]}'; {suggestion(name, presets())}"
     base = {k: v for k, v in presets()[name].items() if k != "summary"}
     document.data = {**document.data, "method": merged(base, given)}
+    document.notes |= dict(_inherited(base, given, ("method",), name))
     return None
 
 
@@ -53,11 +67,33 @@ def merged(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     """``own`` over ``base``, by the rule in the module's docstring."""
     result = dict(base)
     for key, value in own.items():
-        below = base.get(key)
-        if isinstance(value, dict):
-            if isinstance(below, str):
-                below = {"kind": below}
-            if isinstance(below, dict) and value.get("kind", below.get("kind")) == below.get("kind"):
-                value = merged(below, value)
-        result[key] = value
+        layers = _layers(base.get(key), value)
+        result[key] = merged(*layers) if layers else value
     return result
+
+
+def _layers(below: Any, above: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """What a preset and a scenario say of a slot, as two mappings to be merged; None where they are not of one kind."""
+    if isinstance(below, str) and isinstance(above, dict):
+        below = {"kind": below}
+    if isinstance(below, dict) and isinstance(above, str):
+        above = {"kind": above}
+    if not isinstance(below, dict) or not isinstance(above, dict):
+        return None
+    kind = below.get("kind")
+    return (below, above) if above.get("kind", kind) == kind else None
+
+
+def _inherited(base: dict[str, Any], own: dict[str, Any], above: Path_, preset: str) -> Iterator[tuple[Path_, str]]:
+    """Notes for messages: which values, and which parts of a slot, come from the preset."""
+    for key, value in base.items():
+        path = (*above, key)
+        if key not in own:
+            yield path, f" (from the preset '{preset}')"
+            if isinstance(value, dict):
+                yield from _inherited(value, {}, path, preset)
+        elif layers := _layers(value, own[key]):
+            rest = [k for k in layers[0] if k not in layers[1] and k != "kind"]
+            if rest:
+                yield path, f" (the preset '{preset}' gives {quote_all(rest)})"
+            yield from _inherited(*layers, path, preset)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from typing import Annotated, Any
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import ConfigDict, Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
 from emulator.registry import DataSet, Method, Model, Params, Partition
@@ -87,6 +87,8 @@ class Topology(Params):
 
 class Stop(Params):
     """When to stop: at the end of the first round that reaches any of these."""
+
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
 
     rounds: Count | None = Field(None, description="global rounds")
     time: PositiveSeconds | None = Field(None, description="emulated time")

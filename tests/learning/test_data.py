@@ -1,47 +1,19 @@
 from __future__ import annotations
 
 import gzip
-import pickle
 import struct
 import urllib.error
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from data_samples import check_form, fingerprint, load
 from pydantic import ValidationError
 
 from emulator.errors import InputError
-from emulator.learning.data import ArraySet, idx
-from emulator.learning.data.cifar import read_batch
+from emulator.learning.data import idx
 from emulator.registry import data_sets
-
-
-def load(kind: str, **params: object) -> ArraySet:
-    plugin = data_sets[kind]
-    loaded: ArraySet = plugin.function(plugin.params.model_validate(params))
-    return loaded
-
-
-def fingerprint(kind: str, **params: object) -> str:
-    plugin = data_sets[kind]
-    text = plugin.facts["fingerprint"](plugin.params.model_validate(params))
-    assert isinstance(text, str)
-    return text
-
-
-def check_form(data: ArraySet) -> None:
-    for x, y in ((data.x_train, data.y_train), (data.x_test, data.y_test)):
-        assert x.dtype == np.float32
-        assert y.dtype == np.int64
-        assert x.shape == (len(y), *data.shape)
-        assert x.flags.c_contiguous
-        assert x.flags.writeable  # torch.from_numpy warns otherwise
-        assert y.flags.writeable
-        assert y.min() >= 0
-        assert y.max() < data.classes
-
 
 # digits and synthetic
 
@@ -64,15 +36,14 @@ def test_digits() -> None:
 
 def test_synthetic_is_as_hard_as_it_says() -> None:
     # With one prototype a class and two classes, nearest-prototype is the best rule, and errs with Φ(-s/2).
-    data = load(
-        "synthetic", classes=2, modes=1, separation=2.0, shape=[1, 30, 30], train_samples=20_000, test_samples=20_000
-    )
+    n = 8000
+    data = load("synthetic", classes=2, modes=1, separation=2.0, shape=[1, 20, 20], train_samples=n, test_samples=n)
     check_form(data)
-    flat = data.x_train.reshape(20_000, -1)
+    flat = data.x_train.reshape(n, -1)
     centres = np.stack([flat[data.y_train == c].mean(axis=0) for c in range(2)])
     direction, middle = centres[1] - centres[0], centres.mean(axis=0)
-    predicted = (data.x_test.reshape(20_000, -1) - middle) @ direction > 0
-    assert (predicted == data.y_test).mean() == pytest.approx(0.8413, abs=0.02)  # Φ(1)
+    predicted = (data.x_test.reshape(n, -1) - middle) @ direction > 0
+    assert (predicted == data.y_test).mean() == pytest.approx(0.8413, abs=0.025)  # Φ(1)
     assert data.x_train.std() == pytest.approx(1, abs=0.01)
 
 
@@ -289,236 +260,9 @@ def test_a_download_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
         raise error
 
     monkeypatch.setattr(torchvision.datasets, "EMNIST", fake)
-    with pytest.raises(InputError, match="could not be fetched into .*no route") as caught:
+    with pytest.raises(InputError, match=r"could not be fetched into .*no route") as caught:
         load("emnist", root=str(tmp_path), download=True, split="digits")
     assert caught.value.key == "data.set"
-
-
-# CIFAR
-
-
-def python2_pickle(batch: dict[str, Any]) -> bytes:
-    """A pickle as Python 2 wrote the real batches: byte strings, old module names, integers for booleans."""
-
-    def text(value: bytes) -> bytes:
-        return (b"U" + bytes((len(value),)) if len(value) < 256 else b"T" + struct.pack("<i", len(value))) + value
-
-    def whole(value: int) -> bytes:
-        return b"J" + struct.pack("<i", value)
-
-    def write(value: Any) -> bytes:
-        if isinstance(value, str):
-            return text(value.encode())
-        if isinstance(value, list):
-            return b"](" + b"".join(write(v) for v in value) + b"e"
-        if isinstance(value, int):
-            return whole(value)
-        assert isinstance(value, np.ndarray)
-        dtype = b"cnumpy\ndtype\n" + text(b"u1") + whole(0) + whole(1) + b"\x87R(" + whole(3) + text(b"|") + b"NNN"
-        dtype += whole(-1) + whole(-1) + whole(0) + b"tb"
-        shape = b"(" + b"".join(whole(n) for n in value.shape) + b"t"
-        start = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\n(K\x00t" + text(b"b") + b"\x87R"
-        return start + b"(" + whole(1) + shape + dtype + b"\x89" + text(value.tobytes()) + b"tb"
-
-    return b"\x80\x02}(" + b"".join(text(k.encode()) + write(v) for k, v in batch.items()) + b"u."
-
-
-def python3_pickle(batch: dict[str, Any]) -> bytes:
-    return pickle.dumps(batch, protocol=2)
-
-
-def write_cifar(
-    folder: Path, names: list[str], key: str, classes: int, write: Callable[[dict[str, Any]], bytes]
-) -> list[dict[str, Any]]:
-    folder.mkdir(parents=True)
-    rng = np.random.default_rng(5)
-    batches = []
-    for name in names:
-        labels = [int(c) for c in rng.integers(0, classes, 6)]
-        batch = {
-            "batch_label": name,
-            key: labels,
-            "data": rng.integers(0, 256, (6, 3072), dtype=np.uint8),
-            "filenames": ["a.png"] * 6,
-        }
-        (folder / name).write_bytes(write(batch))
-        batches.append(batch)
-    return batches
-
-
-CIFAR10_NAMES = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
-
-
-@pytest.mark.parametrize("write", [python2_pickle, python3_pickle])
-def test_cifar10(tmp_path: Path, write: Callable[[dict[str, Any]], bytes]) -> None:
-    batches = write_cifar(tmp_path / "cifar-10-batches-py", CIFAR10_NAMES, "labels", 10, write)
-    data = load("cifar10", root=str(tmp_path))
-    check_form(data)
-    assert data.shape == data_sets["cifar10"].facts["shape"] == (3, 32, 32)
-    assert (data.classes, len(data.y_train), len(data.y_test)) == (10, 30, 6)
-    assert data.y_train.tolist() == sum((b["labels"] for b in batches[:5]), [])
-    assert data.y_test.tolist() == batches[5]["labels"]
-    red, blue = batches[5]["data"][0, :1024].reshape(32, 32), batches[5]["data"][0, 2048:].reshape(32, 32)
-    assert data.x_test[0, 0] == pytest.approx((red / 255 - 0.4914) / 0.2470, abs=1e-5)
-    assert data.x_test[0, 2] == pytest.approx((blue / 255 - 0.4465) / 0.2616, abs=1e-5)
-    assert fingerprint("cifar10", root=str(tmp_path)).startswith("cifar10:")
-
-
-def test_cifar100_has_its_fine_labels(tmp_path: Path) -> None:
-    batches = write_cifar(tmp_path / "cifar-100-python", ["train", "test"], "fine_labels", 100, python2_pickle)
-    data = load("cifar100", root=str(tmp_path))
-    check_form(data)
-    assert data.classes == 100
-    assert data.y_train.tolist() == batches[0]["fine_labels"]
-    assert data.y_test.tolist() == batches[1]["fine_labels"]
-
-
-class Harmful:
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Path.touch, (Path("harm"),)
-
-
-def test_a_pickle_that_would_run_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("batch").write_bytes(pickle.dumps({"data": Harmful(), "labels": []}))
-    with pytest.raises(InputError, match="it refers to pathlib"):
-        read_batch(Path("batch"), "labels", 10)
-    assert not Path("harm").exists()
-
-
-PIXELS = np.zeros((2, 3072), np.uint8)
-
-
-@pytest.mark.parametrize(
-    ("batch", "text"),
-    [
-        ({"labels": [0, 1]}, "not a CIFAR batch"),
-        ({"data": PIXELS}, "not a CIFAR batch"),
-        ([1, 2], "not a CIFAR batch"),
-        ({"data": PIXELS[:, :3071], "labels": [0, 1]}, "3×32×32"),
-        ({"data": PIXELS, "labels": [0]}, "label between 0 and 9"),
-        ({"data": PIXELS, "labels": [0, 10]}, "label between 0 and 9"),
-        ({"data": PIXELS, "labels": [0, "cat"]}, "not a CIFAR batch"),
-    ],
-)
-def test_pickles_of_other_content(tmp_path: Path, batch: Any, text: str) -> None:
-    (tmp_path / "batch").write_bytes(pickle.dumps(batch))
-    with pytest.raises(InputError, match=text):
-        read_batch(tmp_path / "batch", "labels", 10)
-
-
-@pytest.mark.parametrize("raw", [b"", b"hello", pickle.dumps({"data": PIXELS})[:-100]])
-def test_damaged_pickles(tmp_path: Path, raw: bytes) -> None:
-    (tmp_path / "batch").write_bytes(raw)
-    with pytest.raises(InputError, match="is damaged"):
-        read_batch(tmp_path / "batch", "labels", 10)
-
-
-# npz
-
-
-def arrays(**changes: Any) -> dict[str, Any]:
-    rng = np.random.default_rng(2)
-    given: dict[str, Any] = {
-        "x_train": rng.integers(0, 256, (12, 9, 7), dtype=np.uint8),
-        "y_train": np.arange(12) % 4,
-        "x_test": rng.integers(0, 256, (5, 9, 7), dtype=np.uint8),
-        "y_test": np.arange(5) % 4,
-    }
-    return {k: v for k, v in (given | changes).items() if v is not None}
-
-
-def save(tmp_path: Path, **changes: Any) -> str:
-    path = tmp_path / "own.npz"
-    np.savez(path, **arrays(**changes))
-    return str(path)
-
-
-def test_npz_of_grey_bytes(tmp_path: Path) -> None:
-    data = load("npz", path=save(tmp_path, class_names=np.array(["a", "b", "c", "d"])))
-    check_form(data)
-    assert (data.shape, data.classes) == ((1, 9, 7), 4)
-    assert data.x_train[:, 0] == pytest.approx(arrays()["x_train"] / 255)
-
-
-@pytest.mark.parametrize("layout", ["auto", "nhwc", "nchw"])
-def test_npz_with_channels_first_or_last(tmp_path: Path, layout: str) -> None:
-    last = np.random.default_rng(4).random((12, 9, 7, 3))
-    given = last.transpose(0, 3, 1, 2) if layout == "nchw" else last
-    data = load("npz", path=save(tmp_path, x_train=given, x_test=given[:5]), layout=layout)
-    check_form(data)
-    assert data.shape == (3, 9, 7)
-    assert data.x_train == pytest.approx(last.transpose(0, 3, 1, 2).astype(np.float32))
-
-
-def test_npz_whose_layout_must_be_said(tmp_path: Path) -> None:
-    for shape in ((12, 8, 8, 8), (12, 3, 8, 3)):
-        path = save(tmp_path, x_train=np.zeros(shape), x_test=np.zeros((5, *shape[1:])))
-        with pytest.raises(InputError, match="nchw or nhwc") as caught:
-            load("npz", path=path)
-        assert caught.value.key == "data.set.layout"
-    assert load("npz", path=path, layout="nhwc").shape == (3, 3, 8)
-
-
-def test_npz_standardised(tmp_path: Path) -> None:
-    x = np.random.default_rng(4).random((12, 9, 7, 3)) * [1, 2, 0] + [5, 6, 7]
-    path = save(tmp_path, x_train=x, x_test=x[:5])
-    data = load("npz", path=path, standardise=True)
-    check_form(data)
-    assert data.x_train.mean(axis=(0, 2, 3)) == pytest.approx([0, 0, 0], abs=1e-5)
-    assert data.x_train.std(axis=(0, 2, 3)) == pytest.approx([1, 1, 0], abs=1e-5)
-    assert np.array_equal(data.x_test, data.x_train[:5])
-    assert fingerprint("npz", path=path) != fingerprint("npz", path=path, standardise=True)
-
-
-def test_npz_labels_may_stand_in_a_column(tmp_path: Path) -> None:
-    data = load("npz", path=save(tmp_path, y_train=np.arange(12, dtype=np.uint8)[:, None] % 3))
-    assert data.y_train.tolist() == [0, 1, 2] * 4
-    assert data.classes == 4  # the test labels count too
-
-
-@pytest.mark.parametrize(
-    ("changes", "text"),
-    [
-        ({"y_test": None}, "lacks 'y_test'; it holds 'x_train'"),
-        ({"x_train": np.zeros((12, 63), np.uint8)}, "x_train has 2 axes"),
-        ({"x_train": np.zeros((12, 9, 7, 1, 1), np.uint8)}, "x_train has 5 axes"),
-        ({"x_test": np.zeros((5, 9, 8), np.uint8)}, "1×9×7, those of x_test 1×9×8"),
-        ({"y_train": np.arange(11)}, "12 samples and y_train 11 labels"),
-        ({"y_test": np.arange(5) - 1}, "negative label -1"),
-        ({"y_test": np.arange(5) / 2}, "y_test holds float64"),
-        ({"y_test": np.arange(10).reshape(5, 2)}, "y_test has 2 axes"),
-        ({"y_test": np.full(5, 2**40)}, "holds the label 1099511627776"),
-        ({"x_train": np.zeros((12, 9, 7), np.int64)}, "x_train holds int64"),
-        ({"x_train": np.full((12, 9, 7), np.nan)}, "finite"),
-        ({"x_train": np.full((12, 9, 7), 1e300)}, "finite"),
-        ({"x_test": np.zeros((0, 9, 7), np.uint8)}, "x_test of .* is empty"),
-        ({"y_train": np.array([Path("x")] * 12, object)}, "y_train of .* cannot be read: .*pickle"),
-    ],
-)
-def test_npz_files_of_other_content(tmp_path: Path, changes: dict[str, Any], text: str) -> None:
-    with pytest.raises(InputError, match=text) as caught:
-        load("npz", path=save(tmp_path, **changes))
-    assert caught.value.key == "data.set.path"
-
-
-def test_files_that_are_no_npz(tmp_path: Path) -> None:
-    whole = Path(save(tmp_path)).read_bytes()
-    path = tmp_path / "other.npz"
-    for raw in (b"", b"hello", whole[:2000], pickle.dumps([1])):
-        path.write_bytes(raw)
-        with pytest.raises(InputError, match="not a whole .npz file"):
-            load("npz", path=str(path))
-    at = whole.index(b"x_train.npy") + 200
-    path.write_bytes(whole[:at] + bytes(b ^ 255 for b in whole[at : at + 50]) + whole[at + 50 :])
-    with pytest.raises(InputError, match="x_train of .* cannot be read"):
-        load("npz", path=str(path))
-    np.save(tmp_path / "single.npy", np.zeros(3))
-    with pytest.raises(InputError, match="single array"):
-        load("npz", path=str(tmp_path / "single.npy"))
-    for call in (load, fingerprint):
-        with pytest.raises(InputError, match="there is no file"):
-            call("npz", path=str(tmp_path / "nothing.npz"))
 
 
 def test_every_set_has_a_fingerprint_and_a_summary() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from pydantic import ValidationError
@@ -15,13 +17,15 @@ def pool(classes: int = 10, each: int = 600, seed: int = 0) -> np.ndarray:
 
 
 def split(
-    kind: str, labels: np.ndarray, clients: int, m: int = 10, /, *, seed: int = 1, **params: object
+    kind: str, labels: np.ndarray, clients: int, m: int = 10, /, *, seed: int = 1, **params: Any
 ) -> list[np.ndarray]:
     plugin = partitions[kind]
-    return plugin.function(labels, clients, m, np.random.default_rng(seed), plugin.params.model_validate(params))
+    given = plugin.params.model_validate(params)
+    parts: list[np.ndarray] = plugin.function(labels, clients, m, np.random.default_rng(seed), given)
+    return parts
 
 
-CASES = [
+CASES: list[tuple[str, dict[str, Any]]] = [
     ("iid", {}),
     ("iid", {"samples_per_client": 7}),
     *(("dirichlet", {"alpha": a}) for a in (0.0, 1e-320, 0.001, 0.1, 1.0, 1e9)),
@@ -35,7 +39,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("kind", "params"), CASES, ids=str)
-def test_parts_are_sorted_disjoint_and_not_empty(kind: str, params: dict[str, object]) -> None:
+def test_parts_are_sorted_disjoint_and_not_empty(kind: str, params: dict[str, Any]) -> None:
     labels = pool()
     parts = split(kind, labels, 97, **params)
     assert len(parts) == 97
@@ -47,7 +51,7 @@ def test_parts_are_sorted_disjoint_and_not_empty(kind: str, params: dict[str, ob
 
 
 @pytest.mark.parametrize(("kind", "params"), CASES, ids=str)
-def test_a_partition_is_determined_by_its_stream(kind: str, params: dict[str, object]) -> None:
+def test_a_partition_is_determined_by_its_stream(kind: str, params: dict[str, Any]) -> None:
     first, same, other = (split(kind, pool(), 97, seed=s, **params) for s in (1, 1, 2))
     assert all(np.array_equal(a, b) for a, b in zip(first, same, strict=True))
     assert not all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
@@ -56,7 +60,8 @@ def test_a_partition_is_determined_by_its_stream(kind: str, params: dict[str, ob
 @pytest.mark.parametrize("kind", ["iid", "dirichlet", "classes-per-client"])
 def test_as_many_clients_as_samples_and_one_more(kind: str) -> None:
     labels = pool(each=5)
-    params = {"iid": {}, "dirichlet": {"alpha": 0.3}, "classes-per-client": {"classes": 1}}[kind]
+    every: dict[str, dict[str, Any]] = {"iid": {}, "dirichlet": {"alpha": 0.3}, "classes-per-client": {"classes": 1}}
+    params = every[kind]
     assert [len(p) for p in split(kind, labels, 50, **params)] == [1] * 50
     with pytest.raises(InputError, match="51 clients cannot share 50 samples") as caught:
         split(kind, labels, 51, **params)
@@ -142,7 +147,7 @@ def test_dirichlet_normal_sizes() -> None:
     assert sizes.mean() == pytest.approx(110, abs=2.5)
     # A normal distribution cut at two deviations keeps sqrt(1 - 4φ(2) / (2Φ(2) - 1)) of its deviation.
     assert sizes.std() == pytest.approx(45 * 0.8796, rel=0.04)
-    given = {"min_samples": 10, "max_samples": 100, "mean_samples": 20.0, "std_samples": 2.0}
+    given: dict[str, Any] = {"min_samples": 10, "max_samples": 100, "mean_samples": 20.0, "std_samples": 2.0}
     sizes = np.array([len(p) for p in split("dirichlet", labels, 300, alpha=0.1, sizes="normal", **given)])
     assert sizes.mean() == pytest.approx(20, abs=0.5)
     same = split("dirichlet", labels, 300, alpha=0.1, sizes="normal", min_samples=33, max_samples=33)
@@ -268,7 +273,7 @@ def test_labels_without_samples_are_not_used() -> None:
         ("classes-per-client", {"classes": 3, "samples_per_client": 2}, "must be at least 3"),
     ],
 )
-def test_parameters_that_make_no_sense(kind: str, params: dict[str, object], text: str) -> None:
+def test_parameters_that_make_no_sense(kind: str, params: dict[str, Any], text: str) -> None:
     with pytest.raises(ValidationError, match=text):
         partitions[kind].params.model_validate(params)
 
@@ -286,7 +291,7 @@ def test_parameters_that_make_no_sense(kind: str, params: dict[str, object], tex
         ("classes-per-client", {"classes": 11, "samples_per_client": 15}, ["classes", "samples_per_client"]),
     ],
 )
-def test_problems_that_are_known_before_data_is_read(kind: str, params: dict[str, object], keys: list[str]) -> None:
+def test_problems_that_are_known_before_data_is_read(kind: str, params: dict[str, Any], keys: list[str]) -> None:
     given = partitions[kind].params.model_validate(params)
     known = Scale(clients=100, edges=0, smallest_edge=100, classes=10, train_samples=1437)
     assert [key for key, _ in given.problems(known)] == keys
@@ -296,6 +301,6 @@ def test_problems_that_are_known_before_data_is_read(kind: str, params: dict[str
 
 @pytest.mark.benchmark
 @pytest.mark.parametrize(("kind", "params"), CASES, ids=str)
-def test_speed_for_ten_thousand_clients(kind: str, params: dict[str, object]) -> None:
+def test_speed_for_ten_thousand_clients(kind: str, params: dict[str, Any]) -> None:
     labels = pool(each=60_000)
     assert len(split(kind, labels, 10_000, **params)) == 10_000

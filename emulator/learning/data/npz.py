@@ -5,7 +5,7 @@ from __future__ import annotations
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO, Literal
 
 import numpy as np
 from pydantic import Field
@@ -78,26 +78,33 @@ def _existing(params: NpzParams) -> Path:
 def _load(path: Path) -> dict[str, np.ndarray]:
     """The four arrays of the file; raises `InputError` where it is no whole .npz file or lacks one."""
     try:
-        file = np.load(path, allow_pickle=False)
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile):
+        with path.open("rb") as stream:  # opened here: where the content is wrong, numpy would leave it open
+            return _read(path, stream)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error}", KEY) from None
+
+
+def _read(path: Path, stream: BinaryIO) -> dict[str, np.ndarray]:
+    try:
+        file = np.load(stream, allow_pickle=False)
+    except (EOFError, ValueError, zipfile.BadZipFile):
         raise InputError(f"{path} is not a whole .npz file; write it with numpy.savez", KEY) from None
     if not isinstance(file, np.lib.npyio.NpzFile):
         raise InputError(f"{path} holds a single array, not a .npz file; write it with numpy.savez", KEY)
-    with file:
-        missing = [n for n in ARRAYS if n not in file.files]
-        if missing:
-            raise InputError(f"{path} lacks {quote_all(missing)}; it holds {quote_all(file.files) or 'nothing'}", KEY)
-        arrays = {}
-        for name in ARRAYS:
-            try:
-                arrays[name] = file[name]
-            except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-                raise InputError(f"{name} of {path} cannot be read: {error}", KEY) from None
-            except MemoryError:
-                raise InputError(f"{name} of {path} does not fit into memory", KEY) from None
-    for name, array in arrays.items():
+    missing = [n for n in ARRAYS if n not in file.files]
+    if missing:
+        raise InputError(f"{path} lacks {quote_all(missing)}; it holds {quote_all(file.files) or 'nothing'}", KEY)
+    arrays = {}
+    for name in ARRAYS:
+        try:
+            array = file[name]
+        except (EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+            raise InputError(f"{name} of {path} cannot be read: {error}", KEY) from None
+        except MemoryError:
+            raise InputError(f"{name} of {path} does not fit into memory", KEY) from None
         if not isinstance(array, np.ndarray) or not array.size:
             raise InputError(f"{name} of {path} is empty", KEY)
+        arrays[name] = array
     return arrays
 
 

@@ -18,7 +18,7 @@ class ResnetParams(Params):
     """Width and normalisation of a small residual network."""
 
     width: Annotated[int, Field(ge=1, le=4096)] = Field(
-        16, description="channels of the first block; each further has twice as many"
+        16, description="channels of the first convolution; every block doubles them"
     )
     norm: Literal["group", "batch"] = Field(
         "group",
@@ -41,15 +41,14 @@ def resnet_1block(shape: tuple[int, ...], classes: int, params: ResnetParams) ->
 
 @models.register("resnet-3block", ResnetParams)
 def resnet_3block(shape: tuple[int, ...], classes: int, params: ResnetParams) -> nn.Module:
-    """A residual network of three blocks, each further at half the resolution: a heavy load (S2 §6.1)."""
+    """A residual network of three blocks: a heavy load (S2 §6.1)."""
     return _resnet("resnet-3block", shape, classes, 3, params)
 
 
 def _resnet(name: str, shape: tuple[int, ...], classes: int, blocks: int, params: ResnetParams) -> nn.Module:
-    """A 3×3 convolution, ``blocks`` basic blocks, the mean over the image, one layer (He et al. 2016, for
-    CIFAR).
+    """A 3×3 convolution, ``blocks`` basic blocks (He et al. 2016), the mean over the image, and one layer.
 
-    The paper gives the number of blocks alone.
+    Every block halves the resolution and doubles the channels. The paper gives the number of blocks alone.
     """
     from torch import nn
 
@@ -59,13 +58,11 @@ def _resnet(name: str, shape: tuple[int, ...], classes: int, blocks: int, params
         norm = nn.GroupNorm(params.groups, outputs) if params.norm == "group" else nn.BatchNorm2d(outputs)
         return [nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False), norm]
 
-    channels = image_shape(name, shape)[0]
-    layers = [*convolution(channels, params.width, 3, 1), nn.ReLU()]
     inputs = params.width
-    for block in range(blocks):
-        outputs, stride = params.width * 2**block, 2 if block else 1
-        body = nn.Sequential(*convolution(inputs, outputs, 3, stride), nn.ReLU(), *convolution(outputs, outputs, 3, 1))
-        shortcut = nn.Sequential(*convolution(inputs, outputs, 1, stride)) if block else nn.Identity()
-        layers += [Residual(body, shortcut), nn.ReLU()]
+    layers = [*convolution(image_shape(name, shape)[0], inputs, 3, 1), nn.ReLU()]
+    for _ in range(blocks):
+        outputs = 2 * inputs
+        body = nn.Sequential(*convolution(inputs, outputs, 3, 2), nn.ReLU(), *convolution(outputs, outputs, 3, 1))
+        layers += [Residual(body, nn.Sequential(*convolution(inputs, outputs, 1, 2))), nn.ReLU()]
         inputs = outputs
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, classes))

@@ -1,0 +1,77 @@
+"""Runs the ``hfl`` command for tests, in this process or in one of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from emulator.cli import main
+
+ROOT = Path(__file__).resolve().parents[2]
+TINY = """
+name: tiny
+seed: 3
+data:
+  set: synthetic
+  partition: {kind: dirichlet, alpha: 0.3, samples_per_client: 12}
+model: {kind: mlp, hidden: [8]}
+topology:
+  edges: 2
+  clients: 8
+  links:
+    access: {up: 8 Mbit/s, down: 16 Mbit/s, latency: 20 ms}
+method:
+  preset: hierfavg
+  group_rounds: 2
+  local: {batch_size: 4, learning_rate: 0.1}
+stop: {rounds: 2}
+"""
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    def __post_init__(self) -> None:
+        assert "Traceback" not in self.out + self.err
+
+
+def hfl(*arguments: str | Path) -> Done:
+    """Runs the command in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    before = sys.argv, list(sys.path), signal.getsignal(signal.SIGTERM)
+    sys.argv = ["hfl", *map(str, arguments)]
+    code = 0
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            main()
+    except SystemExit as end:
+        code = int(end.code or 0)
+    finally:
+        sys.argv, sys.path[:] = before[:2]
+        signal.signal(signal.SIGTERM, before[2])
+    return Done(code, out.getvalue(), err.getvalue())
+
+
+def started(folder: Path, *arguments: str | Path) -> subprocess.Popen[str]:
+    """Starts the command in a process of its own."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(folder), "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "emulator", *map(str, arguments)],
+        cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def ended(process: subprocess.Popen[str]) -> Done:
+    out, err = process.communicate(timeout=120)
+    return Done(process.returncode, out, err)

@@ -1,0 +1,232 @@
+"""Reading scenarios that are sound: defaults, presets, comparisons, and the resolved form."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from emulator import yamlfile
+from emulator.errors import InputError, ScenarioError
+from emulator.scenario import Loaded, Scenario, bundled, dump, load, loads
+from emulator.scenario.load import find
+from emulator.scenario.presets import CARRIED_OVER, merged, presets
+
+BASE = Path(__file__).with_name("broken") / "base.yaml"
+SHORTEST = """
+name: shortest
+data: {set: digits, partition: iid}
+model: mlp
+topology: {edges: 2, clients: 20}
+method: METHOD
+stop: {rounds: 1}
+"""
+
+
+def shortest(method: str = "hierfavg") -> Loaded:
+    return loads(SHORTEST.replace("METHOD", method), "s.yaml")
+
+
+def changed(*changes: str) -> Scenario:
+    return load(BASE, changes).scenario
+
+
+def test_what_a_short_scenario_leaves_out_has_its_default() -> None:
+    scenario = shortest().scenario
+    assert (scenario.seed, scenario.notes, scenario.data.public) == (0, "", 0)
+    assert scenario.topology.devices == {"raspberry-pi-4b": 1.0}
+    assert (scenario.topology.edge_device, scenario.topology.cloud_device) == ("edge-server", "cloud-server")
+    access, backhaul = scenario.topology.links.access, scenario.topology.links.backhaul
+    assert (access.up, access.down, access.latency) == (10e6, 50e6, 0.015)
+    assert (backhaul.up, backhaul.down, backhaul.latency) == (1e9, 1e9, 0.010)
+    assert scenario.topology.links.peer is None
+    assert (scenario.evaluate.every, scenario.evaluate.samples) == (1, None)
+    assert (scenario.output.against, scenario.output.plot) == ((), True)
+    assert scenario.model.params.hidden == (64,)
+    method = scenario.method.params
+    assert (method.schedule.kind, method.training.kind, method.aggregation.kind) == ("fixed", "parallel", "samples")
+    assert (method.participation, method.initial_model) == (1.0, "weights")
+
+
+def test_a_scenario_cannot_be_changed() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        shortest().scenario.seed = 4  # type: ignore[misc]
+
+
+def test_a_device_may_be_named_alone() -> None:
+    assert changed("topology.devices=laptop").topology.devices == {"laptop": 1.0}
+
+
+SCENARIOS = {
+    **{name: path.read_text(encoding="utf-8") for name, path in bundled().items()},
+    "base": BASE.read_text(encoding="utf-8"),
+    **{f"preset {name}": SHORTEST.replace("METHOD", name) for name in presets()},
+    "everything": SHORTEST.replace("METHOD", "{preset: group-fel, sampling: uniform, group_operation: {c: 3 us}}")
+    .replace("sampling: uniform", "sampling: {kind: uniform, groups: 1}")
+    .replace("rounds: 1", "rounds: 1, time: 90 s, cost: 1.3 client-h, bytes: 3 KiB, accuracy: 0.1")
+    .replace("clients: 20}", "clients: 20, links: {peer: {bandwidth: 1 MiB/s, latency: 0}}}")
+    + "notes: |\n  two\n  lines\n",
+}
+
+
+@pytest.mark.parametrize("text", SCENARIOS.values(), ids=SCENARIOS)
+def test_a_resolved_scenario_reads_back_and_is_written_the_same_again(text: str) -> None:
+    scenario = loads(text).scenario
+    written = dump(scenario)
+    again = loads(written).scenario
+    assert again == scenario
+    assert dump(again) == written
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    name=st.from_regex(r"[A-Za-z0-9][A-Za-z0-9 _.+-]{0,30}", fullmatch=True),
+    notes=st.text(max_size=60),
+    rate=st.floats(1e-300, 1e300),
+    latency=st.floats(0, 1e300),
+    learning_rate=st.floats(0, 1e300, exclude_min=True),
+)
+def test_a_resolved_scenario_keeps_every_text_and_number(
+    name: str, notes: str, rate: float, latency: float, learning_rate: float
+) -> None:
+    scenario = shortest(f"{{preset: hierfavg, local: {{learning_rate: {learning_rate!r}}}}}").scenario
+    assert scenario.method.params.local.params.learning_rate == learning_rate
+    links = scenario.topology.links
+    access = links.access.model_copy(update={"up": rate, "latency": latency})
+    topology = scenario.topology.model_copy(update={"links": links.model_copy(update={"access": access})})
+    scenario = scenario.model_copy(update={"name": name, "notes": notes, "topology": topology})
+    assert loads(dump(scenario)).scenario == scenario
+
+
+@pytest.mark.parametrize(
+    "text", ["1e3", "0o17", "0x1F", "no", "12:30:00", "2024-01-31", "null", "1_000", "1.5", "true"]
+)
+def test_text_that_looks_like_something_else_stays_text(text: str) -> None:
+    scenario = changed(f"notes='{text}'")
+    assert scenario.notes == text
+    assert loads(dump(scenario)).scenario == scenario
+
+
+def test_a_resolved_scenario_says_everything() -> None:
+    written = yamlfile.parse(dump(shortest("group-fel").scenario), "f").data
+    assert written["topology"]["links"]["access"] == {"up": "10 Mbit/s", "down": "50 Mbit/s", "latency": "15 ms"}
+    assert written["method"]["preset"] == "group-fel"
+    assert written["method"]["formation"] == {"kind": "cov", "min_size": 5, "max_cov": 0.5}
+    assert written["data"]["partition"] == {"kind": "iid", "samples_per_client": None}
+
+
+@pytest.mark.parametrize(
+    ("base", "own", "result"),
+    [
+        ({"a": 1, "b": 2}, {"b": 3, "c": 4}, {"a": 1, "b": 3, "c": 4}),
+        ({"f": {"kind": "x", "p": 1}}, {"f": {"p": 2}}, {"f": {"kind": "x", "p": 2}}),
+        ({"f": {"kind": "x", "p": 1}}, {"f": {"kind": "x", "q": 2}}, {"f": {"kind": "x", "p": 1, "q": 2}}),
+        ({"f": {"kind": "x", "p": 1}}, {"f": {"kind": "y"}}, {"f": {"kind": "y"}}),
+        ({"f": {"kind": "x", "p": 1}}, {"f": "x"}, {"f": {"kind": "x", "p": 1}}),
+        ({"f": {"kind": "x", "p": 1}}, {"f": "y"}, {"f": "y"}),
+        ({"f": "x"}, {"f": {"p": 1}}, {"f": {"kind": "x", "p": 1}}),
+        ({"f": "x"}, {"f": {"kind": "y", "p": 1}}, {"f": {"kind": "y", "p": 1}}),
+        ({"f": "x"}, {"f": "x"}, {"f": "x"}),
+        ({"f": {"kind": "x", "p": 1}}, {"f": {"p": None}}, {"f": {"kind": "x", "p": None}}),
+        ({"f": {"kind": "x", "p": [1]}}, {"f": {"p": [2, 3]}}, {"f": {"kind": "x", "p": [2, 3]}}),
+    ],
+)
+def test_what_stands_beside_a_preset_wins_slot_by_slot(base: dict, own: dict, result: dict) -> None:
+    assert merged(base, own) == result
+
+
+def test_a_preset_with_some_slots_changed() -> None:
+    method = shortest(
+        "{preset: group-fel, formation: {min_size: 3}, sampling: esrcov, local: {batch_size: 7}}"
+    ).scenario.method
+    assert method.params.preset == "group-fel"
+    assert method.params.formation.params.min_size == 3
+    assert method.params.formation.params.max_cov == 0.5
+    assert (method.params.sampling.kind, method.params.sampling.params.share) == ("esrcov", 0.2)
+    assert (method.params.local.params.epochs, method.params.local.params.batch_size) == (2, 7)
+    other = shortest("{preset: group-fel, formation: {kind: random, size: 4}, sampling: all}").scenario.method
+    assert (other.params.formation.kind, other.params.formation.params.size) == ("random", 4)
+    assert other.params.sampling.kind == "all"
+
+
+def test_presets_are_not_changed_by_the_scenarios_that_use_them() -> None:
+    before = repr(presets())
+    loaded = shortest("{preset: group-fel, formation: {min_size: 3}}")
+    loaded.document.data["method"]["formation"]["min_size"] = 99
+    assert repr(presets()) == before
+    assert shortest("{preset: group-fel, sampling: all}").scenario.method.params.formation.params.min_size == 5
+
+
+def test_against_runs_another_preset_with_the_same_training_in_the_same_world() -> None:
+    loaded = load("quickstart", ["output.plot=false", "method.group_operation={kind: secure-aggregation, a: 3 s}"])
+    own, other = loaded.scenario, loaded.against("hierfavg").scenario
+    assert other.method.params.preset == "hierfavg"
+    assert (other.method.params.formation.kind, other.method.params.sampling.kind) == ("all", "all")
+    for slot in CARRIED_OVER:
+        assert getattr(other.method.params, slot) == getattr(own.method.params, slot), slot
+    assert (other.output.against, other.output.plot) == ((), False)
+    for section in ("name", "seed", "data", "model", "topology", "stop", "evaluate"):
+        assert getattr(other, section) == getattr(own, section), section
+    assert loaded.against("hierfavg").against("group-fel").scenario.method.params.local == own.method.params.local
+
+
+def test_against_gives_a_named_method_nothing_but_the_other_preset() -> None:
+    assert shortest("group-fel").against("fedavg").scenario == shortest("fedavg").scenario
+
+
+def test_against_leaves_the_scenario_as_it_was() -> None:
+    loaded = load("quickstart")
+    before = dump(loaded.scenario)
+    loaded.against("fedavg")
+    assert dump(loaded.scenario) == before
+    assert loaded.against("group-fel").scenario.method.params.preset == "group-fel"
+
+
+def test_against_says_what_does_not_fit() -> None:
+    loaded = loads(
+        SHORTEST.replace("edges: 2", "edges: 0").replace("METHOD", "{preset: fedavg, formation: single}"), "s.yaml"
+    )
+    with pytest.raises(ScenarioError) as caught:
+        loaded.against("hierfavg")
+    assert str(caught.value) == (
+        "s.yaml:6:1: method.aggregator: there are no edges; say 'cloud' or give topology.edges (from the preset 'hierfavg')"
+    )
+    with pytest.raises(
+        ScenarioError, match=r"s\.yaml:6:9: method: unknown preset 'hierfagv'; did you mean 'hierfavg'\?"
+    ):
+        loaded.against("hierfagv")
+
+
+def test_an_error_with_a_key_finds_its_place() -> None:
+    loaded = load(BASE)
+    located = loaded.locate(InputError("too small", "data.partition.alpha"))
+    assert isinstance(located, ScenarioError)
+    assert str(located) == f"{BASE}:5:39: data.partition.alpha: too small"
+    assert str(loaded.locate(InputError("gone", "data.set.path"))) == f"{BASE}:4:3: data.set.path: gone"
+    plain = InputError("no key")
+    assert loaded.locate(plain) is plain
+    assert loaded.locate(located) is located
+    inherited = shortest("group-fel").locate(InputError("no curve", "method.group_operation"))
+    assert str(inherited) == "s.yaml:6:1: method.group_operation: no curve (from the preset 'group-fel')"
+
+
+def test_bundled_scenarios_are_found_by_name_and_all_are_sound() -> None:
+    known = bundled()
+    assert "quickstart" in known
+    for name, path in known.items():
+        assert find(name) == path
+        assert load(name).scenario.notes, f"{name} says nothing about itself"
+
+
+def test_a_file_goes_before_a_bundled_scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("quickstart").write_text(SHORTEST.replace("METHOD", "fedavg"))
+    assert find("quickstart") == Path("quickstart")
+    assert load("quickstart").scenario.name == "shortest"
+    Path("quickstart").unlink()
+    Path("quickstart").mkdir()
+    assert load("quickstart").scenario.name == "quickstart"  # a folder cannot be meant
+    Path("other.yml").write_text(SHORTEST.replace("METHOD", "fedavg"))
+    assert load(Path("other.yml")).document.file == "other.yml"
