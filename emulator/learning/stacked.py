@@ -12,6 +12,7 @@ Activations of the copies stand side by side in one of two forms: *channels*, [n
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, fx, nn
+
+from emulator.learning.flat import shaped
 
 INPUT, CHANNELS, FEATURES = "input", "channels", "features"
 
@@ -41,8 +44,8 @@ class StackedModel:
     """``copies`` copies of a module, with their weights and gradients in flat vectors.
 
     A flat vector of the stack holds one block for each parameter, in the order of the module, and in a block one copy after
-    another; convolution weights lie in it channels-last. `put` and `get` convert a copy from and to the flat vector of a
-    single model. Raises `CannotStackError` where the module cannot be stacked.
+    another, each laid out as in the flat vector of a single model (see `emulator.learning.flat`).
+    Raises `CannotStackError` where the module cannot be stacked.
     """
 
     def __init__(self, module: nn.Module, copies: int) -> None:
@@ -63,54 +66,30 @@ class StackedModel:
 
     def _native_blocks(self, flat: Tensor) -> list[Tensor]:
         """Views of a stack's flat vector, one for each parameter, in the shape that the operations want."""
-        views, at = [], 0
-        for shape in self._shapes:
-            count = self.copies * _numel(shape)
-            piece = flat[at : at + count]
+        views = []
+        for piece, shape in zip(self.by_copy(flat), self._shapes, strict=True):
             if len(shape) == 4:
-                out, inner, rows, columns = shape
-                views.append(piece.view(self.copies * out, rows, columns, inner).permute(0, 3, 1, 2))
-            elif len(shape) == 1:
-                views.append(piece.view(self.copies, shape[0]))
+                views.append(shaped(piece.view(-1), (self.copies * shape[0], *shape[1:])))
             else:
                 views.append(piece.view(self.copies, *shape))
-            at += count
         return views
-
-    def put(self, flat: Tensor, copy: int, single: Tensor) -> None:
-        """Writes a single model's vector into one copy's places of a stack's flat vector."""
-        for target, source in self._pairs(flat, copy, single):
-            target.copy_(source)
-
-    def get(self, flat: Tensor, copy: int) -> Tensor:
-        """One copy's values as a single model's vector."""
-        single = torch.empty(self.size)
-        for source, target in self._pairs(flat, copy, single):
-            target.copy_(source)
-        return single
-
-    def _pairs(self, flat: Tensor, copy: int, single: Tensor) -> list[tuple[Tensor, Tensor]]:
-        pairs, at = [], 0
-        for shape in self._shapes:
-            count = _numel(shape)
-            start = at * self.copies + copy * count
-            inside, outside = flat[start : start + count], single[at : at + count]
-            if len(shape) == 4:
-                out, inner, rows, columns = shape
-                pairs.append((inside.view(out, rows, columns, inner), outside.view(shape).permute(0, 2, 3, 1)))
-            else:
-                pairs.append((inside, outside))
-            at += count
-        return pairs
 
     def by_copy(self, flat: Tensor) -> list[Tensor]:
         """Views of a stack's flat vector, one for each parameter, of the form [copies, values]."""
-        views, at = [], 0
-        for shape in self._shapes:
-            count = self.copies * _numel(shape)
-            views.append(flat[at : at + count].view(self.copies, -1))
-            at += count
-        return views
+        counts = [self.copies * math.prod(shape) for shape in self._shapes]
+        return [piece.view(self.copies, -1) for piece in flat.split(counts)]  # type: ignore[no-untyped-call]
+
+    def put(self, flat: Tensor, copy: int, single: Tensor) -> None:
+        """Writes a single model's vector into one copy's places of a stack's flat vector."""
+        at = 0
+        for block in self.by_copy(flat):
+            row = block[copy]
+            row.copy_(single[at : at + len(row)])
+            at += len(row)
+
+    def get(self, flat: Tensor, copy: int) -> Tensor:
+        """One copy's values as a single model's vector."""
+        return torch.cat([block[copy] for block in self.by_copy(flat)])
 
     def forward(self, x: Tensor) -> Tensor:
         """Scores [copies, n, classes] for inputs [copies, n, ...]."""
@@ -168,7 +147,8 @@ class StackedModel:
             return self._linear(weight, bias), FEATURES
         if isinstance(part, nn.GroupNorm) and form == CHANNELS:
             groups, eps = part.num_groups * self.copies, part.eps
-            return lambda x: F.group_norm(x, groups, _row(weight), _row(bias), eps), form
+            # Not channels-last: there the kernel's rounding depends on where in the stack a copy stands.
+            return lambda x: F.group_norm(x.contiguous(), groups, _row(weight), _row(bias), eps), form
         if isinstance(part, nn.Flatten) and (part.start_dim, part.end_dim) == (1, -1):
             return self._flatten(form), FEATURES
         if isinstance(part, nn.Dropout | nn.Identity | _ELEMENTWISE):
@@ -250,10 +230,3 @@ def _no_mask(shape: tuple[int, ...], p: float) -> Tensor:
 
 def _feeds_only_pooling(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
     return all(u.op == "call_module" and isinstance(modules.get(str(u.target)), nn.MaxPool2d) for u in node.users)
-
-
-def _numel(shape: tuple[int, ...]) -> int:
-    count = 1
-    for side in shape:
-        count *= side
-    return count

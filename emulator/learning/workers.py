@@ -88,7 +88,10 @@ class WorkerPool:
         orders = self._lay_out(jobs)
         shares = deal(steps, len(self._pipes))
         for pipe, share in zip(self._pipes, shares, strict=True):
-            pipe.send((self._table, [orders[n] for n in share]))
+            try:
+                pipe.send((self._table, [orders[n] for n in share]))
+            except (BrokenPipeError, ConnectionResetError):
+                raise self._death(pipe) from None
         left = {id(pipe): len(share) for pipe, share in zip(self._pipes, shares, strict=True)}
         while any(left.values()):
             for ready in wait([p for p in self._pipes if left[id(p)]]):
@@ -102,14 +105,16 @@ class WorkerPool:
         try:
             message = pipe.recv()
         except (EOFError, ConnectionResetError):
-            process = self._processes[self._pipes.index(pipe)]
-            process.join()
-            raise HflError(
-                f"a training process ended unexpectedly (exit code {process.exitcode}); perhaps the machine ran out of memory"
-            ) from None
+            raise self._death(pipe) from None
         if isinstance(message, BaseException):
             raise message
         return int(message)
+
+    def _death(self, pipe: Connection) -> HflError:
+        process = self._processes[self._pipes.index(pipe)]
+        process.join()
+        code = process.exitcode
+        return HflError(f"a training process ended unexpectedly (exit code {code}); perhaps memory ran out")
 
     def _lay_out(self, jobs: Sequence[TrainJob]) -> list[_Order]:
         """Writes what the jobs read into the table, each vector once, and finds rows for what they write."""

@@ -26,13 +26,16 @@ class RuleMemory:
         """What a client's training starts from; None for rules without memory."""
         if self.rule.remember is None:
             return None
-        return self._shared, self._own.get(client) or self._lab.zeros()
+        return self._shared, self._own_of(client)
 
     def keep(self, client: int, own: Handle | None) -> None:
         """Takes a client's new state."""
         if own is not None:
-            self._before.setdefault(client, self._own.get(client) or self._lab.zeros())
+            self._before.setdefault(client, self._own_of(client))
             self._own[client] = own
+
+    def _own_of(self, client: int) -> Handle:
+        return self._own[client] if client in self._own else self._lab.zeros()
 
     def end_round(self, average: Handle) -> Handle:
         """Updates the shared state from the clients that trained in this round; returns the new global model (see `Rule`)."""
