@@ -12,10 +12,12 @@ import argparse
 import multiprocessing
 import os
 import resource
+import tempfile
 from pathlib import Path
 
 from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory
+from emulator.ledger import Ledger
 from emulator.methods.session import Metrics
 from emulator.run import assemble
 from emulator.scenario import loads
@@ -51,11 +53,11 @@ def everyone_bytes() -> int:
     return resident_bytes() + sum(resident_bytes(p.pid) for p in multiprocessing.active_children())
 
 
-def run(text: str, seen: dict[int, int]) -> None:
+def run(text: str, folder: Path, seen: dict[int, int]) -> None:
     """Runs a scenario and notes the resident memory after every round."""
     scenario = loads(text).scenario
     lab = Lab(scenario, RunMemory(Memo(None)))
-    session = assemble(scenario, lab)
+    session = assemble(scenario, lab, Ledger(folder / "rows.parquet"))
 
     def on_round(round: int, metrics: Metrics) -> None:  # noqa: A002
         seen[round] = everyone_bytes()
@@ -70,15 +72,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=500)
     parser.add_argument("--clients", type=int, default=1000)
     args = parser.parse_args()
+    folder = Path(tempfile.mkdtemp())
     seen: dict[int, int] = {}
-    run(LARGE, seen)
+    run(LARGE, folder, seen)
     print(f"100 clients of a million parameters: at most {max(seen.values()) / 1e9:.2f} GB with all workers")
     seen.clear()
-    run(MANY.format(rounds=args.rounds, clients=args.clients), seen)
+    run(MANY.format(rounds=args.rounds, clients=args.clients), folder, seen)
     early, late = seen[min(50, args.rounds)], seen[args.rounds]
-    print(
-        f"{args.clients} clients, {args.rounds} rounds: {early / 1e6:.0f} MB at round 50, {late / 1e6:.0f} MB at the end ({late / early - 1:+.1%})"
-    )
+    span = f"{early / 1e6:.0f} MB at round 50, {late / 1e6:.0f} MB at the end ({late / early - 1:+.1%})"
+    print(f"{args.clients} clients, {args.rounds} rounds: {span}")
 
 
 if __name__ == "__main__":

@@ -113,7 +113,7 @@ def execute(
     memory = RunMemory(memo, {**(known or {}), **checkpoint.read_memory(folder)})
     try:
         lab = Lab(scenario, memory, watcher.on_trained, checkpoint.Restored(folder), max_workers)
-        session = assemble(scenario, lab)
+        session = assemble(scenario, lab, Ledger(folder / ".ledger.part.parquet"))
     except InputError as error:
         raise loaded.locate(error) from error
     keeper = _Keeper(folder, session, scenario.output.checkpoint)
@@ -160,10 +160,11 @@ class _Keeper:
         self._due = now + max(self._every_s, 20 * took)  # large models: never more than a twentieth of the time
 
 
-def assemble(scenario: Scenario, lab: Lab) -> Session:
+def assemble(scenario: Scenario, lab: Lab, ledger: Ledger | None = None) -> Session:
     """World and session of a scenario, ready to run its method."""
     facts = lab.model_facts
-    ledger, env = Ledger(), simpy.Environment()
+    ledger = ledger or Ledger()
+    env = simpy.Environment()
     fleet = Fleet(scenario.topology, scenario.seed)
     workload = Workload(facts.state_size * BYTES_PER_PARAMETER, facts.forward_flops)
     world = World(env, fleet, DedicatedNetwork(env), workload, ledger)
