@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from analysis.quantities import (
@@ -22,6 +21,7 @@ from analysis.quantities import (
     time_text,
 )
 from analysis.runs import Run, unique_labels
+from analysis.texttable import TextTable
 from emulator.errors import InputError
 
 if TYPE_CHECKING:
@@ -134,12 +134,12 @@ def compare(
 
 def as_text(table: pd.DataFrame) -> str:
     """A table of `compare` for a terminal: three small tables under each other, in units for people."""
-    return "\n\n".join(_text(section) for section in _sections(table)) + "\n"
+    return "\n\n".join(section.text() for section in _sections(table)) + "\n"
 
 
 def as_markdown(table: pd.DataFrame) -> str:
     """A table of `compare` in Markdown: the same three small tables as `as_text`."""
-    return "\n\n".join(_markdown(section) for section in _sections(table)) + "\n"
+    return "\n\n".join(section.markdown() for section in _sections(table)) + "\n"
 
 
 def as_csv(table: pd.DataFrame) -> str:
@@ -170,18 +170,10 @@ _BUDGET_TEXT: dict[str, Callable[[float], str]] = {
 }
 
 
-@dataclass(frozen=True)
-class _Section:
-    title: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    right: tuple[bool, ...]  # columns set flush right
-
-
-def _sections(table: pd.DataFrame) -> list[_Section]:
+def _sections(table: pd.DataFrame) -> list[TextTable]:
     """The parts of a comparison, each narrow enough for a terminal, with the figures written for people."""
     rows = [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
-    ends = _Section(
+    ends = TextTable(
         "Accuracy",
         ("run", "seed", "status", "final", "best"),
         tuple(
@@ -196,7 +188,7 @@ def _sections(table: pd.DataFrame) -> list[_Section]:
         ),
         (False, True, False, True, True),
     )
-    target = _Section(
+    target = TextTable(
         f"To reach {100 * rows[0]['target_accuracy']:.4g} %",
         ("run", *(title for title, _ in _TO_TARGET.values())),
         tuple((row["label"], *(_reach_text(row, column) for column in _TO_TARGET)) for row in rows),
@@ -205,7 +197,7 @@ def _sections(table: pd.DataFrame) -> list[_Section]:
     axes = [axis for axis in AXES if f"accuracy_at_{axis}" in table.columns]
     if not axes:
         return [ends, target]
-    budgets = _Section(
+    budgets = TextTable(
         "Best accuracy within equal budgets",
         ("run", *(_BUDGET_TEXT[axis](rows[0][_budget_column(axis)]) for axis in axes)),
         tuple((row["label"], *(_budget_text(row[f"accuracy_at_{axis}"]) for axis in axes)) for row in rows),
@@ -233,23 +225,3 @@ def _budget_text(accuracy: float) -> str:
 
 def _budget_column(axis: str) -> str:
     return {"cost": "budget_cost_s", "time": "budget_time_s"}.get(axis, f"budget_{axis}")
-
-
-def _text(section: _Section) -> str:
-    lines = (section.header, *section.rows)
-    widths = [max(len(line[i]) for line in lines) for i in range(len(section.header))]
-
-    def line(cells: Sequence[str]) -> str:
-        padded = (c.rjust(w) if r else c.ljust(w) for c, w, r in zip(cells, widths, section.right, strict=True))
-        return "  ".join(padded).rstrip()
-
-    rule = "  ".join("-" * w for w in widths)
-    return "\n".join([section.title, "", line(section.header), rule, *(line(row) for row in section.rows)])
-
-
-def _markdown(section: _Section) -> str:
-    def line(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(c.replace("\\", "\\\\").replace("|", "\\|") for c in cells) + " |"
-
-    rule = "|" + "|".join("---:" if r else "---" for r in section.right) + "|"
-    return "\n".join([f"**{section.title}**", "", line(section.header), rule, *(line(row) for row in section.rows)])

@@ -68,6 +68,11 @@ class Meter:
         self._read = 0
         self._totals = Totals()
         self._idle_w = sum(p.idle for p in clients.values())
+        ledger.before_spill = self._before_spill
+
+    def _before_spill(self) -> None:
+        self.totals()
+        self._read = 0
 
     def totals(self) -> Totals:
         """The totals of all rows so far."""

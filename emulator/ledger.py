@@ -8,9 +8,10 @@ Rows stand in the order in which things ended.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from emulator.files import replacing
 
@@ -64,47 +65,63 @@ class Row(NamedTuple):
 
 
 class Ledger:
-    """Rows in memory, and their file."""
+    """Rows in the order in which things ended, and their file.
 
-    def __init__(self) -> None:
+    With a ``spill`` file, rows beyond a chunk go there, so that a long run does not fill the memory; ``rows`` then holds
+    the latest only. ``before_spill`` is called while the rows that are about to leave are still there.
+    """
+
+    CHUNK = 200_000
+
+    def __init__(self, spill: Path | None = None) -> None:
         self.rows: list[Row] = []
+        self.before_spill: Callable[[], None] = lambda: None
+        self._spill = spill
+        self._writer: Any = None
 
     def add(
-        self, kind: str, who: str, start_s: float, end_s: float, tag: Tag,
-        peer: str = "", size_bytes: int = 0, samples: int = 0, hop: str = "",
-    ) -> None:  # fmt: skip
+        self,
+        kind: str,
+        who: str,
+        start_s: float,
+        end_s: float,
+        tag: Tag,
+        peer: str = "",
+        size_bytes: int = 0,
+        samples: int = 0,
+        hop: str = "",
+    ) -> None:
         """Appends a row."""
-        self.rows.append(
-            Row(
-                kind,
-                who,
-                peer,
-                start_s,
-                end_s,
-                size_bytes,
-                samples,
-                tag.what,
-                hop,
-                tag.round,
-                tag.group,
-                tag.group_round,
-            )
-        )
+        place = (tag.round, tag.group, tag.group_round)
+        self.rows.append(Row(kind, who, peer, start_s, end_s, size_bytes, samples, tag.what, hop, *place))
+        if self._spill is not None and len(self.rows) >= self.CHUNK:
+            self.before_spill()
+            self._write_rows(self._spill)
+            self.rows.clear()
 
     def write(self, path: Path) -> None:
-        """Writes all rows as Parquet to ``path``, whole or not at all."""
+        """Writes all rows, spilled ones included, as Parquet to ``path``, whole or not at all. Ends the ledger."""
+        with replacing(path) as aside:
+            target = self._spill or aside
+            self._write_rows(target)
+            self._writer.close()
+            if target != aside:
+                target.replace(aside)
+
+    def _write_rows(self, path: Path) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         text, real, whole = pa.dictionary(pa.int32(), pa.string()), pa.float64(), pa.int64()
-        types = {str: text, float: real, int: whole}
-        kinds = {"start_s": float, "end_s": float} | dict.fromkeys(
-            ("bytes", "samples", "round", "group", "group_round"), int
-        )
+        kinds = {"start_s": real, "end_s": real}
+        kinds |= dict.fromkeys(("bytes", "samples", "round", "group", "group_round"), whole)
+        schema = pa.schema([(name, kinds.get(name, text)) for name in Row._fields])
         columns = list(zip(*self.rows, strict=True)) or [()] * len(Row._fields)
-        arrays = [pa.array(c, type=types[kinds.get(n, str)]) for n, c in zip(Row._fields, columns, strict=True)]
-        with replacing(path) as aside:
-            pq.write_table(pa.Table.from_arrays(arrays, names=list(Row._fields)), aside, compression="zstd")
+        arrays = [pa.array(column, type=schema.field(i).type) for i, column in enumerate(columns)]
+        if self._writer is None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._writer = pq.ParquetWriter(path, schema, compression="zstd")
+        self._writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
 
 
 def read(path: Path) -> pd.DataFrame:

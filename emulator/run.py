@@ -1,8 +1,9 @@
 """One run: scenario, world, lab and method put together, and the folder that holds what came of it.
 
 A run folder holds ``scenario.yaml`` (resolved), ``manifest.json`` (how it was made), ``metrics.csv`` (a row per evaluation),
-``ledger.parquet`` (everything that happened), and ``summary.json``. All but the manifest are the same, byte for byte, for
-the same scenario and versions. ``summary.json`` is written last and says whether the run is complete.
+``ledger.parquet`` (everything that happened), ``memory.json`` (small results, see `emulator.checkpoint`) and ``summary.json``.
+All but the manifest are the same, byte for byte, for the same scenario and versions, whether or not the run was interrupted.
+``summary.json`` is written last and says whether the run is complete.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from typing import Any
 
 import simpy
 
-from emulator import __version__
+from emulator import __version__, checkpoint
 from emulator.accounting import Meter
-from emulator.errors import HflError, InputError
+from emulator.errors import InputError
 from emulator.files import write_json, write_text
 from emulator.learning.lab import Lab
-from emulator.learning.memo import Memo
+from emulator.learning.memo import Memo, RunMemory
 from emulator.ledger import Ledger
 from emulator.methods.session import METRICS, Metrics, Session
 from emulator.scenario import Loaded, Scenario, dump
@@ -37,7 +38,12 @@ from emulator.world.network import DedicatedNetwork
 from emulator.world.world import Workload, World
 
 BYTES_PER_PARAMETER = 4  # models travel as float32
-FLUSH_EVERY_S = 5.0  # of real time, between two writings of metrics.csv while a run goes on
+
+# What a run folder may hold. The summary comes first: without it the rest counts as unfinished while it is deleted.
+FILES = (
+    "summary.json", "metrics.csv", "ledger.parquet", "accuracy.png", checkpoint.VALUES, checkpoint.MEMORY,
+    "manifest.json", "scenario.yaml",
+)  # fmt: skip
 
 COMPLETE, INTERRUPTED, FAILED = "complete", "interrupted", "failed"
 
@@ -68,7 +74,7 @@ def prepare(folder: Path, scenario: Scenario, overwrite: bool = False) -> bool:
     if not stored.is_file():
         raise InputError(f"{folder} is not empty and is no run folder; choose another --out")
     if overwrite:
-        for name in ("summary.json", "metrics.csv", "ledger.parquet", "accuracy.png", "manifest.json", "scenario.yaml"):
+        for name in FILES:
             (folder / name).unlink(missing_ok=True)
         return True
     if stored.read_text(encoding="utf-8") != dump(scenario):
@@ -86,28 +92,34 @@ def status_of(folder: Path) -> str:
         return ""
 
 
-def execute(loaded: Loaded, folder: Path, memo: Memo, watcher: Watcher = Watcher()) -> dict[str, Any]:  # noqa: B008
-    """Runs a scenario into a folder that `prepare` made ready; returns the summary.
+def execute(
+    loaded: Loaded,
+    folder: Path,
+    memo: Memo,
+    watcher: Watcher = Watcher(),  # noqa: B008
+    known: dict[str, bytes] | None = None,
+    max_workers: int | None = None,
+) -> dict[str, Any]:
+    """Runs a scenario into a folder that `prepare` made ready, or goes on with it.
 
-    An interruption (``KeyboardInterrupt``) or an error leaves a valid folder with all that was done, marked as such, and is
-    raised again.
+    Returns the summary and how many trainings it took. ``known`` are small results from elsewhere. An interruption
+    (``KeyboardInterrupt``) or an error leaves a valid folder with all that was done, marked as such, and is raised again.
     """
     scenario = loaded.scenario
     started = time.monotonic()
     write_text(folder / "scenario.yaml", dump(scenario))
     manifest = _manifest(scenario)
     write_json(folder / "manifest.json", manifest)
+    memory = RunMemory(memo, {**(known or {}), **checkpoint.read_memory(folder)})
     try:
-        session = assemble(scenario, memo, watcher.on_trained)
+        lab = Lab(scenario, memory, watcher.on_trained, checkpoint.Restored(folder), max_workers)
+        session = assemble(scenario, lab, Ledger(folder / ".ledger.part.parquet"))
     except InputError as error:
         raise loaded.locate(error) from error
-    flushed = started
+    keeper = _Keeper(folder, session, scenario.output.checkpoint)
 
     def on_round(round: int, metrics: Metrics) -> None:  # noqa: A002
-        nonlocal flushed
-        if time.monotonic() - flushed > FLUSH_EVERY_S:
-            write_text(folder / "metrics.csv", metrics_csv(session.metrics))
-            flushed = time.monotonic()
+        keeper.round_ended()
         watcher.on_round(round, metrics)
 
     session.on_round = on_round
@@ -121,18 +133,38 @@ def execute(loaded: Loaded, folder: Path, memo: Memo, watcher: Watcher = Watcher
     except InputError as error:
         raise loaded.locate(error) from error
     finally:
-        manifest |= {"wall_s": round(time.monotonic() - started, 3), "trainings": session.lab.trained}
+        lab.close()
+        trainings = {"asked": lab.asked, "computed": lab.trained}
+        manifest |= {"wall_s": round(time.monotonic() - started, 3), "trainings": trainings}
         summary = _finish(folder, session, manifest, status)
-    return summary
+    return summary | {"trainings": trainings}
 
 
-def assemble(scenario: Scenario, memo: Memo, on_trained: Callable[[int, int], None] | None = None) -> Session:
-    """World and lab of a scenario, ready to run its method."""
-    lab = Lab(scenario, memo, on_trained)
+class _Keeper:
+    """Writes what a run would need to go on: after the first round that ends so many seconds of real time after the last time."""
+
+    def __init__(self, folder: Path, session: Session, every_s: float) -> None:
+        self._folder = folder
+        self._session = session
+        self._every_s = every_s
+        self._due = time.monotonic() + every_s
+
+    def round_ended(self) -> None:
+        """Writes metrics and checkpoint, if it is time."""
+        now = time.monotonic()
+        if now < self._due:
+            return
+        write_text(self._folder / "metrics.csv", metrics_csv(self._session.metrics))
+        checkpoint.write(self._folder, self._session.lab)
+        took = time.monotonic() - now
+        self._due = now + max(self._every_s, 20 * took)  # large models: never more than a twentieth of the time
+
+
+def assemble(scenario: Scenario, lab: Lab, ledger: Ledger | None = None) -> Session:
+    """World and session of a scenario, ready to run its method."""
     facts = lab.model_facts
-    if not len(lab.clients.samples):
-        raise HflError("the fleet has no clients")
-    ledger, env = Ledger(), simpy.Environment()
+    ledger = ledger or Ledger()
+    env = simpy.Environment()
     fleet = Fleet(scenario.topology, scenario.seed)
     workload = Workload(facts.state_size * BYTES_PER_PARAMETER, facts.forward_flops)
     world = World(env, fleet, DedicatedNetwork(env), workload, ledger)
@@ -152,6 +184,11 @@ def metrics_csv(rows: list[Metrics]) -> str:
 def _finish(folder: Path, session: Session, manifest: dict[str, Any], status: str) -> dict[str, Any]:
     write_text(folder / "metrics.csv", metrics_csv(session.metrics))
     session.world.ledger.write(folder / "ledger.parquet")
+    if status == COMPLETE:
+        checkpoint.clear(folder)
+        checkpoint.write_memory(folder, session.lab)
+    else:
+        checkpoint.write(folder, session.lab)
     write_json(folder / "manifest.json", manifest)
     rows = session.metrics
     summary = {

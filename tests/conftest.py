@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 from emulator.scenario import Loaded
 from emulator.scenario.load import check, override
 from emulator.yamlfile import parse
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # the tests run in as many processes as there are cores
 
 SMALL = """
 name: small

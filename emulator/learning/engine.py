@@ -1,140 +1,96 @@
-"""The arithmetic: models as flat vectors, trained one client after another in this process.
+"""The arithmetic of one scenario: data, model, training, averaging, evaluation.
 
-A model's state is one float32 vector, its parameters followed by its float buffers, in the order of the module. All that
-happens to models outside a forward pass (steps, averages, files) is elementwise on such vectors.
+Everything here computes with one thread a process, so that no result depends on how many cores there are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import logging
+import time
+from collections.abc import Iterator, Sequence
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from emulator.errors import HflError
+from emulator.learning import workers
 from emulator.learning.clients import ClientData
 from emulator.learning.facts import ModelFacts, model_facts
-from emulator.learning.rules import LocalParams
-from emulator.registry import Chosen
-from emulator.rng import derive, stream
+from emulator.learning.flat import FlatModel
+from emulator.learning.trainer import Trained, Trainer, TrainingData, TrainJob, steps_of
+from emulator.rng import derive
 from emulator.scenario.schema import Scenario
 
+log = logging.getLogger(__name__)
+
 EVALUATION_BATCH = 1024
-
-
-@dataclass(frozen=True)
-class TrainJob:
-    """One local training. ``first_epoch`` counts the client's epochs within the round: it names the random streams."""
-
-    weights: Tensor
-    client: int
-    rule: Chosen
-    round: int
-    first_epoch: int
-
-
-class FlatModel:
-    """A module whose parameters, gradients and float buffers are views of flat vectors."""
-
-    def __init__(self, module: nn.Module) -> None:
-        self.module = module
-        parameters = list(module.parameters())
-        buffers = [b for b in module.buffers() if b.is_floating_point()]
-        self.state = torch.cat([t.detach().reshape(-1).float() for t in (*parameters, *buffers)])
-        self.size = sum(p.numel() for p in parameters)
-        self.weights = self.state[: self.size]
-        self.gradient = torch.zeros_like(self.weights)
-        self.random = any(isinstance(m, nn.modules.dropout._DropoutNd) for m in module.modules())
-        at = 0
-        for tensor in (*parameters, *buffers):
-            view = slice(at, at + tensor.numel())
-            tensor.data = self.state[view].view_as(tensor)
-            if at < self.size:
-                tensor.grad = self.gradient[view].view_as(tensor)
-            at = view.stop
+WORKERS_AFTER_S = 1.5  # of training in this process: starting workers takes about as long
 
 
 class Engine:
     """Models and data of one scenario. Everything it does is determined by its arguments and the scenario's seed."""
 
-    def __init__(self, scenario: Scenario, data: ClientData) -> None:
+    def __init__(self, scenario: Scenario, data: ClientData, max_workers: int | None = None) -> None:
+        torch.set_num_threads(1)
         self.data = data
-        self._seed = scenario.seed
         arrays = data.arrays
-        self._x, self._y = torch.from_numpy(arrays.x_train), torch.from_numpy(arrays.y_train)
+        self._scenario = scenario
+        self._training = TrainingData(torch.from_numpy(arrays.x_train), torch.from_numpy(arrays.y_train), data.parts)
         limit = scenario.evaluate.samples
         self._x_test, self._y_test = torch.from_numpy(arrays.x_test[:limit]), torch.from_numpy(arrays.y_test[:limit])
-        self._factory: Callable[[], nn.Module] = lambda: scenario.model(arrays.shape, arrays.classes)
-        self._model = FlatModel(self._fresh())
+        self._tested = FlatModel(self._fresh())
+        self.facts: ModelFacts = model_facts(self._fresh(), arrays.shape)
+        self._trainer: Trainer | None = None
+        self._pool: workers.WorkerPool | None = None
+        self._count = workers.cores() if max_workers is None else max_workers
+        self._spent_s = 0.0
 
     def _fresh(self) -> nn.Module:
+        arrays = self.data.arrays
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derive(self._seed, "initial-model"))
-            return self._factory()
-
-    def facts(self) -> ModelFacts:
-        """Size and arithmetic of the model."""
-        return model_facts(self._fresh(), self.data.arrays.shape)
+            torch.manual_seed(derive(self._scenario.seed, "initial-model"))
+            module: nn.Module = self._scenario.model(arrays.shape, arrays.classes)
+        return module
 
     def initial(self) -> Tensor:
         """The state of the untrained model."""
         return FlatModel(self._fresh()).state
 
-    def average(self, states: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
+    def zeros(self) -> Tensor:
+        """A state of zeros."""
+        return torch.zeros_like(self._tested.state)
+
+    def combine(self, states: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
         """The weighted sum of states, in double precision, in the given order."""
         total = torch.zeros(states[0].shape, dtype=torch.float64)
         for state, weight in zip(states, weights, strict=True):
             total.add_(state, alpha=weight)
         return total.float()
 
-    def train(self, jobs: Sequence[TrainJob]) -> Iterator[Tensor]:
-        """The states after local training, in the order of the jobs."""
-        for job in jobs:
-            yield self._train_one(job)
+    def train(self, jobs: Sequence[TrainJob]) -> Iterator[tuple[int, Trained]]:
+        """Trains all jobs; yields the number of each and its result, in the order in which they end.
 
-    def _train_one(self, job: TrainJob) -> Tensor:
-        model, params = self._model, job.rule.params
-        assert isinstance(params, LocalParams)
-        model.state.copy_(job.weights)
-        model.module.train()
-        anchor = job.weights[: model.size]
-        velocity = torch.zeros_like(model.weights) if params.momentum else None
-        mine = torch.from_numpy(self.data.parts[job.client])
-        for epoch in range(job.first_epoch, job.first_epoch + params.epochs):
-            names = (job.client, job.round, epoch)
-            order = mine[torch.from_numpy(stream(self._seed, "batches", *names).permutation(len(mine)))]
-            if model.random:
-                torch.manual_seed(derive(self._seed, "dropout", *names))
-            for batch in torch.split(order, params.batch_size):
-                self._step(model, batch, job.rule, anchor, velocity)
-        state = model.state.clone()
-        if not torch.isfinite(state).all():
-            raise HflError(
-                f"the training of client {job.client} diverged in round {job.round}: its weights are no longer finite; "
-                f"a smaller method.local.learning_rate (now {params.learning_rate:g}) may help"
-            )
-        return state
-
-    def _step(self, model: FlatModel, batch: Tensor, rule: Chosen, anchor: Tensor, velocity: Tensor | None) -> None:
-        params: LocalParams = rule.params
-        model.gradient.zero_()
-        loss = nn.functional.cross_entropy(model.module(self._x[batch]), self._y[batch])
-        loss.backward()  # type: ignore[no-untyped-call]
-        with torch.no_grad():
-            gradient = model.gradient
-            if params.weight_decay:
-                gradient = gradient.add(model.weights, alpha=params.weight_decay)
-            step: Tensor = rule.plugin.function(gradient, model.weights, anchor, params)
-            if velocity is not None:
-                velocity.mul_(params.momentum).add_(step)
-                step = velocity
-            model.weights.sub_(step, alpha=params.learning_rate)
+        Short runs stay in this process. Once training has taken longer than starting workers does, they take over.
+        """
+        if self._pool is None and self._count > 1 and self._spent_s > WORKERS_AFTER_S:
+            args = (self._fresh(), self._training, self._scenario.seed, self.facts.forward_flops)
+            self._pool = workers.WorkerPool(self._count, *args)
+        if self._pool is not None and len(jobs) > 1:
+            yield from self._pool.train(jobs, [steps_of(job, self._training) for job in jobs])
+            return
+        if self._trainer is None:
+            self._trainer = Trainer(self._fresh(), self._training, self._scenario.seed, self.facts.forward_flops)
+            if self._trainer.why_not_stacked:
+                why = self._trainer.why_not_stacked
+                log.warning("clients are trained one after another, because the model cannot be stacked: %s", why)
+        started = time.perf_counter()
+        for result in self._trainer.train(jobs):
+            self._spent_s += time.perf_counter() - started
+            yield result
+            started = time.perf_counter()
 
     def evaluate(self, state: Tensor) -> tuple[float, float]:
         """Accuracy (a share) and mean cross-entropy on the test set."""
-        model = self._model
+        model = self._tested
         model.state.copy_(state)
         model.module.eval()
         correct, loss = 0, 0.0
@@ -144,5 +100,10 @@ class Engine:
                 scores = model.module(self._x_test[start : start + EVALUATION_BATCH])
                 correct += int((scores.argmax(1) == y).sum())
                 loss += float(nn.functional.cross_entropy(scores, y, reduction="sum"))
-        count = len(self._y_test)
-        return correct / count, float(np.float64(loss) / count)
+        return correct / len(self._y_test), loss / len(self._y_test)
+
+    def close(self) -> None:
+        """Ends the worker processes, if there are any."""
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None

@@ -1,12 +1,17 @@
-"""Local update rules: what a client does with a gradient.
+"""Local update rules: what a client does with a gradient, and what it remembers for the next time.
 
-A rule turns the gradient of a mini-batch into the direction of the step, elementwise on flat vectors; the trainer does the
-rest (``weights -= learning_rate · step``). Rules see tensors only through arithmetic, so one rule serves a single client
-and many clients stacked in a leading dimension alike.
+A rule is a value made of plain functions on flat vectors (see `Rule`). The functions are elementwise, so one rule serves a
+single client and many clients side by side alike. State is explicit: ``shared`` is the server's vector, the same for
+all clients of a round; ``own`` is the client's. A rule without memory has neither.
+
+Every step is ``weights -= η · velocity`` with ``velocity = momentum · velocity + direction``; weight decay and clipping act
+on the gradient before the rule sees it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
@@ -15,6 +20,25 @@ from emulator.registry import Params, local_rules
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+# The direction of a step, from (gradient, weights, anchor, shared, own). The anchor is the model the client received.
+Direction = Callable[["Tensor", "Tensor", "Tensor", "Tensor", "Tensor"], "Tensor"]
+# The client's new state, from (weights at the end, anchor, shared, own, sum of the step sizes).
+Remember = Callable[["Tensor", "Tensor", "Tensor", "Tensor", float], "Tensor"]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A local update rule. With ``remember`` the rule has state, and the server keeps the mean change of the clients' states:
+
+    ``shared += (1/N) Σ (own after - own before)`` over the clients of a round, N counting all clients; then
+    ``model = average + server_gain · shared``.
+    """
+
+    direction: Direction
+    remember: Remember | None = None
+    server_gain: float = 0.0
+    vectors: int = 1  # vectors of the model's size that travel each way
 
 
 class LocalParams(Params):
@@ -25,13 +49,62 @@ class LocalParams(Params):
         32, description="samples a step; the last batch of an epoch may be smaller"
     )
     learning_rate: Annotated[float, Field(gt=0)] = Field(0.05, description="step size (η)")
+    learning_rate_decay: Annotated[float, Field(gt=0, le=1)] = Field(
+        1.0, description="factor on the step size after every global round"
+    )
     momentum: Annotated[float, Field(ge=0, lt=1)] = Field(
         0.0, description="momentum, begun anew in every local training"
     )
     weight_decay: Annotated[float, Field(ge=0)] = Field(0.0, description="L2 penalty, added to the gradient")
+    clip: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="largest norm of a gradient; longer ones are scaled down"
+    )
+
+    def step_size(self, round: int) -> float:  # noqa: A002
+        """η in this global round (the first is 1)."""
+        return self.learning_rate * self.learning_rate_decay ** (round - 1)
 
 
 @local_rules.register("sgd", LocalParams)
-def sgd(gradient: Tensor, weights: Tensor, anchor: Tensor, params: LocalParams) -> Tensor:
+def sgd(params: LocalParams) -> Rule:
     """Plain stochastic gradient descent (FedAvg's local update, McMahan et al. 2017)."""
-    return gradient
+    return Rule(lambda gradient, weights, anchor, shared, own: gradient)
+
+
+class FedProxParams(LocalParams):
+    """SGD with a proximal term."""
+
+    mu: Annotated[float, Field(ge=0)] = Field(0.01, description="weight of the proximal term (μ)")
+
+
+@local_rules.register("fedprox", FedProxParams)
+def fedprox(params: FedProxParams) -> Rule:
+    """FedProx: adds μ/2 ‖w - w_received‖² to the loss (Li et al. 2020)."""
+    return Rule(lambda gradient, weights, anchor, shared, own: gradient + params.mu * (weights - anchor))
+
+
+@local_rules.register("scaffold", LocalParams)
+def scaffold(params: LocalParams) -> Rule:
+    """SCAFFOLD: control variates against client drift, option II (Karimireddy et al. 2020); doubles the bytes."""
+    return Rule(
+        direction=lambda gradient, weights, anchor, shared, own: gradient - own + shared,
+        remember=lambda end, anchor, shared, own, travelled: own - shared + (anchor - end) / travelled,
+        vectors=2,
+    )
+
+
+class FedDynParams(LocalParams):
+    """SGD with a dynamic regulariser."""
+
+    alpha: Annotated[float, Field(gt=0)] = Field(0.01, description="weight of the regulariser (α)")
+
+
+@local_rules.register("feddyn", FedDynParams)
+def feddyn(params: FedDynParams) -> Rule:
+    """FedDyn: a regulariser that remembers each client's gradients (Acar et al. 2021)."""
+    alpha = params.alpha
+    return Rule(
+        direction=lambda gradient, weights, anchor, shared, own: gradient - own + alpha * (weights - anchor),
+        remember=lambda end, anchor, shared, own, travelled: own - alpha * (end - anchor),
+        server_gain=-1.0 / alpha,
+    )

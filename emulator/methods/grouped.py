@@ -24,10 +24,12 @@ from emulator.grouping.view import ClientView, group_view
 from emulator.learning.lab import Handle
 from emulator.ledger import Tag
 from emulator.methods.estimators import learn
+from emulator.methods.memory import RuleMemory
 from emulator.methods.session import MethodParams, Session
 from emulator.methods.training import Group, GroupRound
 from emulator.registry import (
     Aggregation,
+    Chosen,
     Formation,
     GroupOperation,
     LocalRule,
@@ -89,6 +91,8 @@ def grouped(session: Session, params: GroupedParams) -> Steps:
     """Synchronous rounds over groups of clients: FedAvg, HierFAVG, Group-FEL and their relatives."""
     lab = session.lab
     model = lab.initial()
+    memory = RuleMemory(lab, params.local, session.scenario.topology.clients)
+    full_bytes = session.world.workload.model_bytes * memory.rule.vectors
     session.begin(model)
     needs = (*params.formation.plugin.facts["needs"], *params.sampling.plugin.facts["needs"])
     yield from learn(session, needs)
@@ -97,14 +101,20 @@ def grouped(session: Session, params: GroupedParams) -> Steps:
         if not groups or params.schedule(t - 1):
             groups = form(session, params, t)
         chosen, weights = sample(session, params, groups, t)
-        size_bytes = 0 if params.initial_model == "seed" and t == 1 else session.world.workload.model_bytes
-        arrivals = send_to_edges(session, chosen, size_bytes, t)
-        done = [
-            session.env.process(group_process(session, params, g, model, arrivals.get(g.aggregator), size_bytes, t))
-            for g in chosen
-        ]
+        first_bytes = 0 if params.initial_model == "seed" and t == 1 else full_bytes
+        arrivals = send_to_edges(session, chosen, first_bytes, t)
+        done = []
+        for group in chosen:
+            rounds = [
+                GroupRound(
+                    t, k, params.local, params.group_operation, memory, full_bytes if k else first_bytes, full_bytes
+                )
+                for k in range(params.group_rounds)
+            ]
+            work = group_process(session, params.training, group, model, arrivals.get(group.aggregator), rounds)
+            done.append(session.env.process(work))
         results = yield session.env.all_of(done)
-        model = lab.average([results[process] for process in done], weights)
+        model = memory.end_round(lab.combine([results[process] for process in done], weights))
         if session.end_round(t, model):
             return
 
@@ -160,20 +170,19 @@ def send_to_edges(session: Session, groups: Sequence[Group], size_bytes: int, t:
 
 def group_process(
     session: Session,
-    params: GroupedParams,
+    training: Chosen,
     group: Group,
     model: Handle,
     arrival: simpy.Event | None,
-    size_bytes: int,
-    t: int,
+    rounds: Sequence[GroupRound],
 ) -> Steps:
-    """One group in one global round: K group rounds, then its model to the cloud. Returns the group's model."""
+    """One group in one global round: its group rounds, then its model to the cloud. Returns the group's model."""
     if arrival is not None:
         yield arrival
-    full_bytes = session.world.workload.model_bytes
-    for k in range(params.group_rounds):
-        at = GroupRound(t, k, params.local, params.group_operation, size_bytes if k == 0 else full_bytes)
-        model = yield from params.training(session, group, model, at)
+    for at in rounds:
+        model = yield from training(session, group, model, at)
     if group.aggregator != CLOUD:
-        yield session.world.send(group.aggregator, CLOUD, full_bytes, Tag("model", t, group.number))
+        yield session.world.send(
+            group.aggregator, CLOUD, rounds[-1].up_bytes, Tag("model", rounds[-1].round, group.number)
+        )
     return model

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from emulator.learning.lab import Handle
 from emulator.ledger import Tag
+from emulator.methods.memory import RuleMemory
 from emulator.methods.session import Session
 from emulator.registry import Chosen, NoParams, trainings
 from emulator.world.world import Steps
@@ -28,7 +29,9 @@ class GroupRound:
     group_round: int
     local: Chosen
     operation: Chosen
-    model_bytes_down: int  # 0 where the members make the initial model themselves from a seed
+    memory: RuleMemory
+    down_bytes: int  # of a model on its way to a member; 0 where members make the initial model themselves from a seed
+    up_bytes: int
 
 
 @trainings.register("parallel")
@@ -39,22 +42,21 @@ def parallel(session: Session, group: Group, model: Handle, at: GroupRound, para
     """
     world, lab = session.world, session.lab
     tag = Tag("model", at.round, group.number, at.group_round)
-    samples = lab.clients.samples
+    samples, local = lab.clients.samples, at.local.params
 
     def member(client: int) -> Steps:
-        name = world.fleet.client_names[client]
-        yield world.send(group.aggregator, name, at.model_bytes_down, tag)
-        yield world.train(
-            client, int(samples[client]), at.local.params.epochs, at.local.params.batch_size, tag.but("training")
-        )
+        yield world.send(group.aggregator, world.fleet.client_names[client], at.down_bytes, tag)
+        yield world.train(client, int(samples[client]), local.epochs, local.batch_size, tag.but("training"))
 
     yield world.env.all_of([world.env.process(member(c)) for c in group.members])
-    yield world.group_operation(group.aggregator, group.members, at.operation, tag)
-    size_bytes = world.workload.model_bytes
-    yield world.env.all_of(
-        [world.send(world.fleet.client_names[c], group.aggregator, size_bytes, tag) for c in group.members]
-    )
-    first_epoch = at.group_round * at.local.params.epochs
-    trained = [lab.train(model, c, at.local, at.round, first_epoch) for c in group.members]
+    yield world.group_operation(group.aggregator, group.members, at.operation, at.memory.rule.vectors, tag)
+    names = [world.fleet.client_names[c] for c in group.members]
+    yield world.env.all_of([world.send(name, group.aggregator, at.up_bytes, tag) for name in names])
+    trained = []
+    for client in group.members:
+        first_epoch = at.group_round * local.epochs
+        result, own = lab.train(model, client, at.local, at.round, first_epoch, at.memory.of(client))
+        at.memory.keep(client, own)
+        trained.append(result)
     total = int(samples[list(group.members)].sum())
-    return lab.average(trained, [int(samples[c]) / total for c in group.members])
+    return lab.combine(trained, [int(samples[c]) / total for c in group.members])

@@ -28,6 +28,9 @@ class OperationCost:
 
 NOTHING = OperationCost(0.0, 0, 0)
 
+# The device's curve for secure aggregation, by the vectors of the model's size that each member brings (SCAFFOLD brings two).
+SECURE_AGGREGATION = {1: "secure-aggregation", 2: "scaffold-secure-aggregation"}
+
 _KEY_BYTES = 32  # an X25519 public key
 _SHARE_BYTES = 32  # a Shamir share of a 256-bit secret
 
@@ -41,13 +44,13 @@ class CurveParams(Params):
 
 
 @group_operations.register("none")
-def none(device: DeviceProfile, size: int, params: NoParams) -> OperationCost:
+def none(device: DeviceProfile, size: int, vectors: int, params: NoParams) -> OperationCost:
     """No group operation: models are averaged in the clear, at no charge."""
     return NOTHING
 
 
 @group_operations.register("secure-aggregation", CurveParams)
-def secure_aggregation(device: DeviceProfile, size: int, params: CurveParams) -> OperationCost:
+def secure_aggregation(device: DeviceProfile, size: int, vectors: int, params: CurveParams) -> OperationCost:
     """Secure aggregation: quadratic time on each member's device; keys and shares as in Bonawitz et al., CCS 2017.
 
     Bytes follow that paper's count of what a user sends and receives beside its masked model: two public keys up and those
@@ -55,14 +58,14 @@ def secure_aggregation(device: DeviceProfile, size: int, params: CurveParams) ->
     """
     others = size - 1
     return OperationCost(
-        seconds=_seconds("secure-aggregation", device, size, params),
+        seconds=_seconds(SECURE_AGGREGATION[vectors], device, size, params),
         up_bytes=2 * _KEY_BYTES + 2 * others * _SHARE_BYTES + size * _SHARE_BYTES,
         down_bytes=2 * others * _KEY_BYTES + 2 * others * _SHARE_BYTES,
     )
 
 
 @group_operations.register("backdoor-detection", CurveParams)
-def backdoor_detection(device: DeviceProfile, size: int, params: CurveParams) -> OperationCost:
+def backdoor_detection(device: DeviceProfile, size: int, vectors: int, params: CurveParams) -> OperationCost:
     """Backdoor detection: every pair of updates is compared; quadratic time, no bytes beside the models."""
     return OperationCost(_seconds("backdoor-detection", device, size, params), 0, 0)
 

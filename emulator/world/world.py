@@ -65,10 +65,15 @@ class World:
         seconds = training_s(device, self.workload.forward_flops, samples, batch_size, epochs)
         return self._busy(COMPUTE, self.fleet.client_names[client], seconds, tag, samples * epochs)
 
-    def group_operation(self, aggregator: str, members: Sequence[int], operation: Chosen, tag: Tag) -> simpy.Event:
-        """A group operation between these clients and their aggregator: all compute, then all send, then all receive."""
+    def group_operation(
+        self, aggregator: str, members: Sequence[int], operation: Chosen, vectors: int, tag: Tag
+    ) -> simpy.Event:
+        """A group operation between these clients and their aggregator: all compute, then all send, then all receive.
+
+        ``vectors`` says how many vectors of the model's size each member brings.
+        """
         tag = tag.but(operation.kind)
-        costs: list[OperationCost] = [operation(self.fleet.client_devices[c], len(members)) for c in members]
+        costs: list[OperationCost] = [operation(self.fleet.client_devices[c], len(members), vectors) for c in members]
         return self.env.process(self._operate(aggregator, members, costs, tag))
 
     def _operate(self, aggregator: str, members: Sequence[int], costs: Sequence[OperationCost], tag: Tag) -> Steps:

@@ -10,23 +10,28 @@ import pytest
 import torch
 
 from emulator.errors import HflError
-from emulator.learning.lab import Lab, content_key
-from emulator.learning.memo import Memo
+from emulator.learning.lab import Handle, Lab, content_key
+from emulator.learning.memo import Memo, RunMemory
+from emulator.registry import Chosen
 from emulator.scenario import Loaded
 
 Small = Callable[..., Loaded]
 
 
 def make(loaded: Loaded, memo: Memo | None = None) -> Lab:
-    return Lab(loaded.scenario, memo or Memo(None))
+    return Lab(loaded.scenario, RunMemory(memo or Memo(None)), max_workers=1)
+
+
+def train(lab: Lab, model: Handle, client: int, rule: Chosen, **place: int) -> Handle:
+    return lab.train(model, client, rule, **place)[0]
 
 
 def test_nothing_is_trained_until_a_value_is_needed(small: Small) -> None:
     loaded = small()
     lab, rule = make(loaded), loaded.scenario.method.params.local
     start = lab.initial()
-    trained = [lab.train(start, c, rule, round=1) for c in range(3)]
-    mean = lab.average(trained, [0.5, 0.25, 0.25])
+    trained = [train(lab, start, c, rule, round=1) for c in range(3)]
+    mean = lab.combine(trained, [0.5, 0.25, 0.25])
     assert lab.trained == 0
     lab.evaluate(mean)
     assert lab.trained == 3
@@ -37,8 +42,8 @@ def test_nothing_is_trained_until_a_value_is_needed(small: Small) -> None:
 def test_values_are_what_training_by_hand_gives(small: Small) -> None:
     loaded = small()
     lab, rule = make(loaded), loaded.scenario.method.params.local
-    one, two = (lab.train(lab.initial(), c, rule, round=1) for c in (0, 1))
-    mean = lab.value(lab.average([one, two], [0.25, 0.75]))
+    one, two = (train(lab, lab.initial(), c, rule, round=1) for c in (0, 1))
+    mean = lab.value(lab.combine([one, two], [0.25, 0.75]))
     expected = (lab.value(one).double() * 0.25 + lab.value(two).double() * 0.75).float()
     assert torch.equal(mean, expected)
     assert not torch.equal(lab.value(one), lab.value(two))
@@ -47,24 +52,24 @@ def test_values_are_what_training_by_hand_gives(small: Small) -> None:
 def test_two_trainings_in_a_row_equal_one_of_twice_the_epochs(small: Small) -> None:
     loaded, double = small("method.local.epochs=2"), small("method.local.epochs=4")
     lab, other = make(loaded), make(double)
-    half = lab.train(lab.initial(), 2, loaded.scenario.method.params.local, round=1)
-    whole = lab.train(half, 2, loaded.scenario.method.params.local, round=1, first_epoch=2)
-    once = other.train(other.initial(), 2, double.scenario.method.params.local, round=1)
+    half = train(lab, lab.initial(), 2, loaded.scenario.method.params.local, round=1)
+    whole = train(lab, half, 2, loaded.scenario.method.params.local, round=1, first_epoch=2)
+    once = train(other, other.initial(), 2, double.scenario.method.params.local, round=1)
     assert torch.equal(lab.value(whole), other.value(once))
 
 
 def test_keys_tell_apart_what_differs_and_only_that(small: Small) -> None:
     loaded = small()
     lab, rule = make(loaded), loaded.scenario.method.params.local
-    base = lab.train(lab.initial(), 0, rule, round=1)
-    assert base.key == lab.train(lab.initial(), 0, rule, round=1).key
+    base = train(lab, lab.initial(), 0, rule, round=1)
+    assert base.key == train(lab, lab.initial(), 0, rule, round=1).key
     others = [
-        lab.train(lab.initial(), 1, rule, round=1), lab.train(lab.initial(), 0, rule, round=2),
-        lab.train(lab.initial(), 0, rule, round=1, first_epoch=1), lab.train(base, 0, rule, round=1),
+        train(lab, lab.initial(), 1, rule, round=1), train(lab, lab.initial(), 0, rule, round=2),
+        train(lab, lab.initial(), 0, rule, round=1, first_epoch=1), train(lab, base, 0, rule, round=1),
     ]  # fmt: skip
     assert len({base.key, *(h.key for h in others)}) == 5
-    assert lab.average([base, others[0]], [0.5, 0.5]).key != lab.average([base, others[0]], [0.4, 0.6]).key
-    assert lab.average([base], [1.0]) is base
+    assert lab.combine([base, others[0]], [0.5, 0.5]).key != lab.combine([base, others[0]], [0.4, 0.6]).key
+    assert lab.combine([base], [1.0]) is base
 
 
 @pytest.mark.parametrize(
@@ -81,6 +86,9 @@ def test_keys_tell_apart_what_differs_and_only_that(small: Small) -> None:
         ("method.local.momentum=0.5", True),
         ("method.local.weight_decay=0.01", True),
         ("method.local.epochs=2", True),
+        ("method.local.learning_rate_decay=0.9", True),
+        ("method.local.clip=1.0", True),
+        ("method.local.kind=fedprox", True),
         ("name=other", False),
         ("notes=other", False),
         ("topology.edges=4", False),
@@ -95,12 +103,13 @@ def test_keys_tell_apart_what_differs_and_only_that(small: Small) -> None:
         ("stop.rounds=9", False),
         ("evaluate.every=2", False),
         ("output.plot=false", False),
+        ("output.checkpoint=1 s", False),
     ],
 )
 def test_which_scenario_keys_change_a_training(small: Small, change: str, changes_training: bool) -> None:
     def key(loaded: Loaded) -> str:
         lab = make(loaded)
-        return lab.train(lab.initial(), 0, loaded.scenario.method.params.local, round=1).key
+        return train(lab, lab.initial(), 0, loaded.scenario.method.params.local, round=1).key
 
     assert (key(small()) != key(small(change))) is changes_training
 
@@ -108,8 +117,8 @@ def test_which_scenario_keys_change_a_training(small: Small, change: str, change
 def test_a_value_is_freed_with_its_last_handle(small: Small) -> None:
     loaded = small()
     lab, rule = make(loaded), loaded.scenario.method.params.local
-    middle = lab.train(lab.initial(), 0, rule, round=1)
-    end = lab.train(middle, 0, rule, round=2)
+    middle = train(lab, lab.initial(), 0, rule, round=1)
+    end = train(lab, middle, 0, rule, round=2)
     gone = weakref.ref(middle)
     del middle
     lab.value(end)
@@ -123,7 +132,7 @@ def test_a_long_chain_needs_no_recursion(small: Small) -> None:
     lab, rule = make(loaded), loaded.scenario.method.params.local
     model = lab.initial()
     for t in range(1500):
-        model = lab.average([model, lab.initial()], [0.5, 0.5]) if t else lab.train(model, 0, rule, round=1)
+        model = lab.combine([model, lab.initial()], [0.5, 0.5]) if t else train(lab, model, 0, rule, round=1)
     assert torch.isfinite(lab.value(model)).all()
     del model
 
@@ -133,7 +142,7 @@ def test_what_another_run_computed_is_remembered(small: Small) -> None:
     loaded = small()
 
     def accuracy(lab: Lab) -> float:
-        model = lab.train(lab.initial(), 0, loaded.scenario.method.params.local, round=1)
+        model = train(lab, lab.initial(), 0, loaded.scenario.method.params.local, round=1)
         return lab.evaluate(model).accuracy
 
     first, second = make(loaded, memo), make(loaded, memo)
@@ -150,7 +159,7 @@ def test_a_diverging_training_says_so(small: Small) -> None:
     with pytest.raises(
         HflError, match=r"the training of client 0 diverged in round 1: .* smaller method.local.learning_rate"
     ):
-        lab.value(lab.train(lab.initial(), 0, loaded.scenario.method.params.local, round=1))
+        lab.value(train(lab, lab.initial(), 0, loaded.scenario.method.params.local, round=1))
 
 
 def test_content_keys_see_every_bit_of_a_float() -> None:

@@ -11,7 +11,8 @@ import pytest
 from devices.compute import training_s
 from emulator import ledger
 from emulator.accounting import totals_of
-from emulator.learning.memo import Memo
+from emulator.learning.lab import Lab
+from emulator.learning.memo import Memo, RunMemory
 from emulator.methods.session import Session
 from emulator.run import assemble
 from emulator.scenario import Loaded
@@ -20,7 +21,7 @@ Small = Callable[..., Loaded]
 
 
 def played(loaded: Loaded) -> Session:
-    session = assemble(loaded.scenario, Memo(None))
+    session = assemble(loaded.scenario, Lab(loaded.scenario, RunMemory(Memo(None)), max_workers=1))
     session.env.run(session.env.process(loaded.scenario.method(session)))
     return session
 

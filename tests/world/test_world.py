@@ -81,7 +81,7 @@ def test_training_takes_what_the_device_says(small: Callable[..., Loaded]) -> No
 def test_a_group_operation_is_quadratic_in_the_size_of_the_group(small: Callable[..., Loaded], size: int) -> None:
     world = make_world(small())
     operation = Chosen("group operation", "secure-aggregation", CurveParams(a="1 s", b="10 ms", c="3 ms"))  # type: ignore[arg-type]
-    world.env.run(world.group_operation("edge-0", range(size), operation, TAG))
+    world.env.run(world.group_operation("edge-0", range(size), operation, 1, TAG))
     rows = [r for r in world.ledger.rows if r.kind == ledger.GROUP_OPERATION]
     assert [r.end_s - r.start_s for r in rows] == [pytest.approx(1 + 0.010 * size + 0.003 * size**2)] * size
     up = sum(r.bytes for r in world.ledger.rows if r.hop == ledger.CLIENT_SERVER)
@@ -93,7 +93,7 @@ def test_a_group_operation_is_quadratic_in_the_size_of_the_group(small: Callable
 def test_an_operation_uses_the_curve_of_the_members_own_device() -> None:
     pi = find_profile("raspberry-pi-4b")
     curve = pi.group_operations["secure-aggregation"]
-    assert secure_aggregation(pi, 7, CurveParams()).seconds == curve.a + 7 * curve.b + 49 * curve.c > 0
+    assert secure_aggregation(pi, 7, 1, CurveParams()).seconds == curve.a + 7 * curve.b + 49 * curve.c > 0
 
 
 def test_clients_are_dealt_out_to_edges_in_blocks(small: Callable[..., Loaded]) -> None:

@@ -1,0 +1,87 @@
+"""Whether memory stays flat, and how high it gets.
+
+    python benchmarks/memory.py [--rounds 500] [--clients 1000]
+
+Prints the resident memory of the process and its workers at round 50 and at the end of a long run on many small clients (the
+aim: within 5 %), and the peak for one wave of 100 clients of a million parameters (the aim: below 2.5 GB).
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import resource
+import tempfile
+from pathlib import Path
+
+from emulator.learning.lab import Lab
+from emulator.learning.memo import Memo, RunMemory
+from emulator.ledger import Ledger
+from emulator.methods.session import Metrics
+from emulator.run import assemble
+from emulator.scenario import loads
+
+MANY = """
+name: many small clients
+data:
+  set: {{kind: synthetic, train_samples: 20000, test_samples: 500}}
+  partition: {{kind: dirichlet, alpha: 0.5, samples_per_client: 20}}
+model: {{kind: mlp, hidden: [32]}}
+topology: {{edges: 10, clients: {clients}}}
+method: {{preset: hierfavg, group_rounds: 1, local: {{epochs: 1, batch_size: 20}}}}
+stop: {{rounds: {rounds}}}
+"""
+LARGE = """
+name: large models
+data:
+  set: {kind: synthetic, shape: [3, 32, 32], train_samples: 3200, test_samples: 100}
+  partition: {kind: iid, samples_per_client: 32}
+model: {kind: cnn, channels: [32, 64], kernel: 5, padding: none, hidden: [592]}
+topology: {edges: 1, clients: 100}
+method: {preset: hierfavg, group_rounds: 1, local: {epochs: 1, batch_size: 32}}
+stop: {rounds: 3}
+"""
+
+
+def resident_bytes(process: int | None = None) -> int:
+    pages = int(Path(f"/proc/{process or os.getpid()}/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
+
+
+def everyone_bytes() -> int:
+    return resident_bytes() + sum(resident_bytes(p.pid) for p in multiprocessing.active_children())
+
+
+def run(text: str, folder: Path, seen: dict[int, int]) -> None:
+    """Runs a scenario and notes the resident memory after every round."""
+    scenario = loads(text).scenario
+    lab = Lab(scenario, RunMemory(Memo(None)))
+    session = assemble(scenario, lab, Ledger(folder / "rows.parquet"))
+
+    def on_round(round: int, metrics: Metrics) -> None:  # noqa: A002
+        seen[round] = everyone_bytes()
+
+    session.on_round = on_round
+    session.env.run(session.env.process(scenario.method(session)))
+    lab.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=500)
+    parser.add_argument("--clients", type=int, default=1000)
+    args = parser.parse_args()
+    folder = Path(tempfile.mkdtemp())
+    seen: dict[int, int] = {}
+    run(LARGE, folder, seen)
+    print(f"100 clients of a million parameters: at most {max(seen.values()) / 1e9:.2f} GB with all workers")
+    seen.clear()
+    run(MANY.format(rounds=args.rounds, clients=args.clients), folder, seen)
+    early, late = seen[min(50, args.rounds)], seen[args.rounds]
+    span = f"{early / 1e6:.0f} MB at round 50, {late / 1e6:.0f} MB at the end ({late / early - 1:+.1%})"
+    print(f"{args.clients} clients, {args.rounds} rounds: {span}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""The ``hfl`` command. The only room that imports from every other; what it does itself is talk to the user.
+
+Each module registers its commands with the application in `app`. Exit codes: 0 done, 1 a run failed, 2 bad input,
+130 interrupted.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+from types import FrameType
+
+from rich.markup import escape
+
+from emulator.cli import choosing, comparing, memo, running  # noqa: F401 (they register their commands)
+from emulator.cli.app import app, err
+from emulator.errors import HflError
+
+
+def main() -> None:
+    """Runs the command line; turns our errors into messages and exit codes."""
+    logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        app()
+    except HflError as error:
+        err.print(f"[red]error:[/] {escape(str(error))}")
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        err.print("interrupted")
+        sys.exit(130)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,98 @@
+"""Commands about scenarios and what they can choose from: validate, schema, list, init."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from emulator import __version__, scenario
+from emulator.cli import listing
+from emulator.cli.app import PluginOption, ScenarioArgument, SetOption, app, import_plugins, out, slug
+from emulator.errors import InputError
+from emulator.files import write_text
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        out.print(f"hfl-emulator {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def validate(name: ScenarioArgument, changes: SetOption = None, plugin: PluginOption = None) -> None:
+    """Check a scenario and say what it describes, without running it."""
+    import_plugins(plugin)
+    loaded = scenario.load(name, changes or ())
+    s = loaded.scenario
+    method = s.method.params.preset or s.method.kind
+    out.print(
+        f"{escape(loaded.document.file)}: valid: '{escape(s.name)}', {method} with {s.model.kind} on {s.data.set.kind}, "
+        f"{s.topology.clients} clients, {s.topology.edges} edges, seed {s.seed}"
+    )
+
+
+@app.command()
+def schema(
+    file: Annotated[Path | None, typer.Argument(help="Write it here instead of printing it.")] = None,
+    plugin: PluginOption = None,
+) -> None:
+    """Print the JSON Schema of scenario files, for editors."""
+    import_plugins(plugin)
+    from emulator.scenario.json_schema import json_schema
+
+    text = json.dumps(json_schema(), indent=2) + "\n"
+    if file is None:
+        sys.stdout.write(text)
+    else:
+        write_text(file, text)
+
+
+@app.command("list")
+def list_(
+    category: Annotated[str | None, typer.Argument(help="What to list: " + ", ".join(listing.CATEGORIES) + ".")] = None,
+    plugin: PluginOption = None,
+) -> None:
+    """List what there is to choose from."""
+    import_plugins(plugin)
+    if category is None:
+        table = _table("list", "names")
+        for each in listing.CATEGORIES:
+            table.add_row(each, ", ".join(name for name, _, _ in listing.entries(each)))
+    else:
+        table = _table("name", "what it is", "parameters")
+        for row in listing.entries(category):
+            table.add_row(*(escape(cell) for cell in row))
+    out.print(table)
+
+
+@app.command()
+def init(file: Annotated[Path, typer.Argument(help="The file to write.")]) -> None:
+    """Write a commented scenario to start from."""
+    if file.exists():
+        raise InputError(f"{file} exists already")
+    text = scenario.bundled()["quickstart"].read_text(encoding="utf-8")
+    write_text(file, re.sub(r"^name: .*$", f"name: {slug(file.stem)}", text, count=1, flags=re.MULTILINE))
+    out.print(f"wrote {escape(str(file))}; run it with: hfl run {escape(str(file))}")
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold", no_wrap=column in ("name", "list"))
+    return table

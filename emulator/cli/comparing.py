@@ -1,0 +1,52 @@
+"""Commands about finished runs: compare."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from emulator.cli.app import AXES, app, out
+from emulator.errors import InputError, suggestion
+from emulator.files import write_text
+
+
+@app.command()
+def compare(
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")],
+    target: Annotated[
+        float | None, typer.Option(help="Accuracy (a share) to reach. [default: the highest that all runs reach]")
+    ] = None,
+    by: Annotated[
+        str, typer.Option(metavar="AXES", help="What accuracy is drawn against: any of cost,time,bytes,round.")
+    ] = ",".join(AXES),
+    out_dir: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Write comparison.csv and comparison.png here.")
+    ] = None,
+) -> None:
+    """Compare runs: what each pays to reach an accuracy, and what it reaches on equal budgets."""
+    axes = [a.strip() for a in by.split(",")]
+    for axis in axes:
+        if axis not in AXES:
+            raise InputError(f"unknown axis '{axis}'; {suggestion(axis, AXES)}")
+    if target is not None and not 0 < target <= 1:
+        raise InputError(f"--target is a share between 0 and 1, for example 0.85, not {target:g}")
+    show_comparison(folders, target, axes, out_dir)
+
+
+def show_comparison(folders: Sequence[Path], target: float | None, axes: Sequence[str], out_dir: Path | None) -> None:
+    """Prints the comparison of runs; with ``out_dir`` writes it there too."""
+    from analysis import tables
+    from analysis.plots import cost_accuracy
+    from analysis.runs import load_runs
+
+    runs = load_runs(folders)
+    comparison = tables.compare(runs, target)
+    out.print(tables.as_text(comparison), markup=False)
+    if out_dir is not None:
+        write_text(out_dir / "comparison.csv", tables.as_csv(comparison))
+        cost_accuracy.plot(runs, axes=tuple(axes), path=out_dir / "comparison.png", target=target)
+        out.print(f"wrote {escape(str(out_dir / 'comparison.csv'))} and {escape(str(out_dir / 'comparison.png'))}")

@@ -1,0 +1,163 @@
+"""Commands that run scenarios: run, whatif."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from emulator import scenario
+from emulator.cli.app import (
+    AXES,
+    MemoOption,
+    NoMemoOption,
+    PluginOption,
+    ScenarioArgument,
+    SetOption,
+    WorkersOption,
+    app,
+    err,
+    import_plugins,
+    out,
+    slug,
+)
+from emulator.cli.comparing import show_comparison
+from emulator.errors import InputError, suggestion
+from emulator.files import write_text
+from emulator.scenario import Loaded
+from emulator.scenario.presets import presets
+
+if TYPE_CHECKING:
+    from emulator.learning.memo import Memo
+
+
+@app.command()
+def run(
+    name: ScenarioArgument,
+    out_dir: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Run folder. [default: runs/NAME-SEED]")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Replaces the scenario's seed.")] = None,
+    changes: SetOption = None,
+    against: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PRESET", help="Also run this preset in the same world and compare. Repeatable."),
+    ] = None,
+    memo: MemoOption = None,
+    no_memo: NoMemoOption = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace another run in the same folder.")] = False,
+    workers: WorkersOption = None,
+    plugin: PluginOption = None,
+) -> None:
+    """Run a scenario and write a run folder; go on with it where an earlier run was cut off."""
+    import_plugins(plugin)
+    changes = [*(changes or []), *([f"seed={seed}"] if seed is not None else [])]
+    loaded = scenario.load(name, changes)
+    from emulator.run import label_of
+
+    others = against if against else list(loaded.scenario.output.against)
+    for preset in others:
+        if preset not in presets():
+            raise InputError(f"--against: unknown preset '{preset}'; {suggestion(preset, presets())}")
+    folder = out_dir or Path("runs") / f"{slug(loaded.scenario.name)}-{loaded.scenario.seed}"
+    every = [loaded, *(loaded.against(preset) for preset in others)]
+    folders = [folder / slug(label_of(each.scenario)) for each in every] if others else [folder]
+    if len(set(folders)) < len(folders):
+        raise InputError("the same method stands twice; --against must name other presets than the scenario's own")
+    opened = _open_memo(memo, no_memo)
+    for each, place in zip(every, folders, strict=True):
+        _run_one(each, place, opened, overwrite, workers)
+    if others:
+        show_comparison(folders, None, AXES, folder)
+
+
+@app.command()
+def whatif(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")],
+    changes: SetOption = None,
+    out_dir: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Run folder of the changed run. [default: RUN/whatif-…]")
+    ] = None,
+    memo: MemoOption = None,
+    no_memo: NoMemoOption = False,
+    workers: WorkersOption = None,
+    plugin: PluginOption = None,
+) -> None:
+    """Run a finished run again in a changed world; train only what the change makes different."""
+    import_plugins(plugin)
+    if not changes:
+        raise InputError("say what is to change, for example --set topology.links.access.up='2 Mbit/s'")
+    from emulator import checkpoint
+    from emulator.run import COMPLETE, status_of
+
+    if status_of(folder) != COMPLETE:
+        raise InputError(f"{folder} is not the folder of a finished run")
+    loaded = scenario.load(folder / "scenario.yaml", [*changes, "output.against=[]"])
+    text = scenario.dump(loaded.scenario)
+    place = out_dir or folder / f"whatif-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    summary = _run_one(loaded, place, _open_memo(memo, no_memo), False, workers, checkpoint.read_memory(folder))
+    _show_side_by_side(folder, place)
+    if summary is not None:
+        counts = summary["trainings"]
+        out.print(
+            f"trainings reused {counts['asked'] - counts['computed']} of {counts['asked']} -> {escape(str(place))}"
+        )
+
+
+def _open_memo(path: Path | None, none: bool) -> Memo:
+    from emulator.learning.memo import Memo, default_path
+
+    return Memo(None if none else path or default_path())
+
+
+def _run_one(
+    loaded: Loaded,
+    folder: Path,
+    memo: Memo,
+    overwrite: bool,
+    workers: int | None,
+    known: dict[str, bytes] | None = None,
+) -> dict[str, Any] | None:
+    """Runs a scenario into a folder, shows how it gets on, and draws its picture. None: it was complete already."""
+    from emulator.cli.progress import RunProgress
+    from emulator.run import execute, label_of, prepare
+
+    label = label_of(loaded.scenario)
+    summary = None
+    if not prepare(folder, loaded.scenario, overwrite):
+        out.print(f"{label}: {escape(str(folder))} holds this run already, complete")
+    else:
+        with RunProgress(err, label, loaded.scenario.stop) as progress:
+            try:
+                summary = execute(loaded, folder, memo, progress.watcher, known, workers)
+            except KeyboardInterrupt:
+                err.print(f"{label}: interrupted; the same command goes on from {escape(str(folder))}")
+                raise
+        _tell(label, summary, folder)
+    if loaded.scenario.output.plot and not (folder / "accuracy.png").exists():
+        from analysis.plots import cost_accuracy
+        from analysis.runs import load_run
+
+        cost_accuracy.plot([load_run(folder)], axes=AXES, path=folder / "accuracy.png")
+    return summary
+
+
+def _tell(label: str, summary: dict[str, Any], folder: Path) -> None:
+    from analysis.quantities import bytes_text, cost_text, time_text
+
+    final = summary["final"]
+    charged = f"{time_text(final['time_s'])} emulated, {bytes_text(final['bytes_total'])}, {cost_text(final['cost_s'])}"
+    reached = f"accuracy {final['accuracy']:.1%} after {summary['rounds']} rounds (stopped by {summary['stopped_by']})"
+    out.print(f"{label}: {reached}, {charged} -> {escape(str(folder))}")
+
+
+def _show_side_by_side(before: Path, after: Path) -> None:
+    from analysis import whatif as side
+    from analysis.runs import load_run
+
+    table = side.side_by_side(load_run(before), load_run(after))
+    write_text(after / "comparison.csv", table.to_csv(index=False, lineterminator="\n"))
+    out.print(side.as_text(table), markup=False)

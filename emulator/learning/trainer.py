@@ -1,0 +1,350 @@
+"""Local training in one process: the clients of a wave side by side in a stack, or one after another in a loop.
+
+Which way a scenario goes depends on its model and batch size alone, never on a wave, so a client's result is the same
+whoever it is trained with. Both ways draw the same batches and the same dropout masks from the same named streams, and
+agree to float32 rounding.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import math
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from emulator.errors import HflError
+from emulator.learning.flat import FlatModel
+from emulator.learning.rules import LocalParams, Rule
+from emulator.learning.stacked import CannotStackError, StackedModel
+from emulator.registry import Chosen
+from emulator.rng import derive, stream
+
+log = logging.getLogger(__name__)
+
+COPIES = 10  # clients in a stack
+# Forward FLOPs of a batch from which on arithmetic dominates and stacking gains nothing (benchmarks/training.py shows both
+# ways for every model). Normalisation of many copies' channels is slow, so models that have it reach that point earlier.
+STACK_BELOW_FLOPS = 1.3e8
+STACK_NORMALISED_BELOW_FLOPS = 2.5e7
+
+
+@dataclass(frozen=True)
+class TrainJob:
+    """One local training. ``first_epoch`` counts the client's epochs within the round: it names the random streams.
+
+    ``shared`` and ``own`` are the states of a rule that has memory (see `emulator.learning.rules`).
+    """
+
+    weights: Tensor
+    client: int
+    rule: Chosen
+    round: int
+    first_epoch: int
+    shared: Tensor | None = None
+    own: Tensor | None = None
+
+    def vectors(self) -> list[Tensor]:
+        """What the rule's direction refers to: the anchor, and for rules with memory the shared and the own state."""
+        return [v for v in (self.weights, self.shared, self.own) if v is not None]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The model's state after a local training, and the client's new state where the rule has one."""
+
+    state: Tensor
+    own: Tensor | None
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """All training samples, and the indices of each client's own."""
+
+    x: Tensor
+    y: Tensor
+    parts: Sequence[np.ndarray]
+
+
+def keep_freed_memory() -> None:
+    """Tells the C library to keep freed memory for the next step instead of giving it back to the system.
+
+    A step allocates and frees the same large blocks as the one before; giving them back means that the system must clear
+    every page again, which took about a tenth of the time. Does nothing where the C library is not GNU's.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, 1 << 30)
+        mallopt(_M_TRIM_THRESHOLD, (1 << 31) - 1)
+
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # from malloc.h
+
+
+class Trainer:
+    """Trains jobs in this process. The module that it is given becomes its own."""
+
+    def __init__(self, module: nn.Module, data: TrainingData, seed: int, forward_flops: float) -> None:
+        keep_freed_memory()
+        self._data = data
+        self._seed = seed
+        self._forward_flops = forward_flops
+        self._why_not = ""
+        try:
+            self._stacked: StackedModel | None = StackedModel(module, COPIES)
+        except CannotStackError as error:
+            self._stacked, self._why_not = None, str(error)
+        normalised = any(isinstance(m, nn.GroupNorm) for m in module.modules())
+        self._stack_below_flops = STACK_NORMALISED_BELOW_FLOPS if normalised else STACK_BELOW_FLOPS
+        self._dropouts = _own_dropouts(module)
+        self._single = FlatModel(module)
+
+    @property
+    def why_not_stacked(self) -> str:
+        """Why this model is trained one client after another although it is small; "" where it is not so."""
+        return self._why_not
+
+    def stacks(self, batch_size: int) -> bool:
+        """Whether clients are trained side by side. Depends on the model and the batch size alone."""
+        return self._stacked is not None and self._forward_flops * batch_size < self._stack_below_flops
+
+    def train(self, jobs: Sequence[TrainJob]) -> Iterator[tuple[int, Trained]]:
+        """Trains all jobs; yields the number of each and its result, in the order in which they end."""
+        by_rule: dict[str, list[int]] = {}
+        for number, job in enumerate(jobs):
+            params = job.rule.params
+            by_rule.setdefault(f"{job.rule.dump()} {params.step_size(job.round)}", []).append(number)
+        for numbers in by_rule.values():
+            params = jobs[numbers[0]].rule.params
+            if self.stacks(params.batch_size):
+                yield from self._side_by_side({n: jobs[n] for n in numbers})
+            else:
+                for n in numbers:
+                    yield n, self._alone(jobs[n])
+
+    def _alone(self, job: TrainJob) -> Trained:
+        model, params = self._single, job.rule.params
+        model.state.copy_(job.weights)
+        model.module.train()
+        update = Update(job, model.size)
+        for vector, single in zip(update.vectors, job.vectors(), strict=True):
+            vector.copy_(single[: model.size])
+        drawn = _Drawn(job, self._data, self._seed)
+        for step in range(drawn.steps):
+            batch = drawn.batch(step)
+            for dropout in self._dropouts:
+                dropout.generator = drawn.generator
+            if drawn.begins_epoch(step):
+                torch.manual_seed(
+                    drawn.generator.initial_seed()
+                )  # for foreign modules that draw from torch's own stream
+            model.gradient.zero_()
+            x = self._data.x[batch]
+            if x.dim() == 4:
+                x = x.contiguous(memory_format=torch.channels_last)
+            nn.functional.cross_entropy(model.module(x), self._data.y[batch]).backward()  # type: ignore[no-untyped-call]
+            update.step(model.weights, model.gradient, lambda g: [g.view(1, -1)])
+        return _finish(job, model.state.clone(), drawn.steps * params.step_size(job.round), model.size)
+
+    def _side_by_side(self, jobs: dict[int, TrainJob]) -> Iterator[tuple[int, Trained]]:
+        """A stack whose places are filled anew as soon as a client is done; the longest trainings begin first."""
+        stack = self._stacked
+        assert stack is not None
+        waiting = deque(sorted(jobs, key=lambda n: -steps_of(jobs[n], self._data)))
+        first = jobs[waiting[0]]
+        params: LocalParams = first.rule.params
+        update = Update(first, stack.size * COPIES)
+        places: list[_Place | None] = [None] * COPIES
+        rows = params.batch_size
+        nothing = torch.zeros(rows, dtype=torch.int64), torch.zeros(rows)
+        while waiting or any(places):
+            for i in range(COPIES):
+                if places[i] is None and waiting:
+                    number = waiting.popleft()
+                    places[i] = _Place(number, _Drawn(jobs[number], self._data, self._seed))
+                    stack.put(stack.weights, i, jobs[number].weights)
+                    for vector, single in zip(update.vectors, jobs[number].vectors(), strict=True):
+                        stack.put(vector, i, single)
+                    if update.velocity is not None:
+                        stack.put(update.velocity, i, torch.zeros(stack.size))
+            batches = [nothing if p is None else p.drawn.padded(p.step, rows) for p in places]
+            index, weight = (torch.stack([b[k] for b in batches]) for k in (0, 1))
+            if self._dropouts:
+                stack.drop = _Masks([None if p is None else p.drawn.counted(p.step) for p in places], rows)
+            self._stacked_step(stack, index, weight, update)
+            for i, place in enumerate(places):
+                if place is None:
+                    continue
+                place.step += 1
+                if place.step == place.drawn.steps:
+                    job = jobs[place.number]
+                    travelled = place.drawn.steps * params.step_size(job.round)
+                    yield place.number, _finish(job, stack.get(stack.weights, i), travelled, stack.size)
+                    places[i] = None
+
+    def _stacked_step(self, stack: StackedModel, index: Tensor, weight: Tensor, update: Update) -> None:
+        x, y = self._data.x[index], self._data.y[index]
+        stack.gradient.zero_()
+        scores = stack.forward(x)
+        losses = nn.functional.cross_entropy(scores.flatten(0, 1), y.flatten(), reduction="none")
+        (losses * weight.flatten()).sum().backward()  # type: ignore[no-untyped-call]
+        update.step(stack.weights, stack.gradient, stack.by_copy)
+
+
+@dataclass
+class _Place:
+    """Who is in a place of the stack, and how far."""
+
+    number: int
+    drawn: _Drawn
+    step: int = 0
+
+
+class Update:
+    """The elementwise part of a step, for one client or a whole stack."""
+
+    def __init__(self, job: TrainJob, size: int) -> None:
+        self._params: LocalParams = job.rule.params
+        self._rule: Rule = job.rule()
+        self._step_size = self._params.step_size(job.round)
+        self.vectors = [
+            torch.zeros(size) for _ in job.vectors()
+        ]  # anchor, and shared and own where the rule has memory
+        self.velocity = torch.zeros(size) if self._params.momentum else None
+
+    @torch.no_grad()
+    def step(self, weights: Tensor, gradient: Tensor, by_copy: Callable[[Tensor], list[Tensor]]) -> None:
+        """Moves ``weights``; ``by_copy`` gives views [copies, values] that together are a vector."""
+        params = self._params
+        if params.weight_decay:
+            gradient.add_(weights, alpha=params.weight_decay)
+        if params.clip is not None:
+            views = by_copy(gradient)
+            norm = torch.stack([v.square().sum(1) for v in views]).sum(0).sqrt()
+            scale = (params.clip / norm.clamp_min(params.clip)).unsqueeze(1)
+            for view in views:
+                view.mul_(scale)
+        anchor, shared, own = (*self.vectors, weights, weights)[:3]
+        direction = self._rule.direction(gradient, weights, anchor, shared, own)
+        if self.velocity is not None:
+            direction = self.velocity.mul_(params.momentum).add_(direction)
+        weights.sub_(direction, alpha=self._step_size)
+
+
+class _Drawn:
+    """What a training draws from its random streams: the batches of every epoch, and generators of dropout masks."""
+
+    def __init__(self, job: TrainJob, data: TrainingData, seed: int) -> None:
+        self._job = job
+        self._seed = seed
+        self._mine = data.parts[job.client]
+        self._rows: int = job.rule.params.batch_size
+        self._each: int = -(-len(self._mine) // self._rows)
+        self.steps: int = self._each * job.rule.params.epochs
+        self.generator = torch.Generator()
+        self._order = torch.empty(0, dtype=torch.int64)
+
+    def _names(self, step: int) -> tuple[int, int, int]:
+        return self._job.client, self._job.round, self._job.first_epoch + step // self._each
+
+    def begins_epoch(self, step: int) -> bool:
+        return step % self._each == 0
+
+    def batch(self, step: int) -> Tensor:
+        """The indices of a step's samples. Steps must be asked for in order."""
+        if self.begins_epoch(step):
+            order = stream(self._seed, "batches", *self._names(step)).permutation(self._mine)
+            self._order = torch.from_numpy(order)
+            self.generator.manual_seed(derive(self._seed, "dropout", *self._names(step)))
+        start = step % self._each * self._rows
+        return self._order[start : start + self._rows]
+
+    def padded(self, step: int, rows: int) -> tuple[Tensor, Tensor]:
+        """A step's indices and the weights of its samples in the loss, padded with samples of weight 0."""
+        batch = self.batch(step)
+        count = len(batch)
+        if count == rows:
+            return batch, torch.full((rows,), 1.0 / rows)
+        index, weight = torch.zeros(rows, dtype=torch.int64), torch.zeros(rows)
+        index[:count], weight[:count] = batch, 1.0 / count
+        return index, weight
+
+    def counted(self, step: int) -> tuple[int, torch.Generator]:
+        """How many samples a step has, and where its dropout masks come from."""
+        start = step % self._each * self._rows
+        return min(self._rows, len(self._mine) - start), self.generator
+
+
+class _Masks:
+    """Dropout masks [copies, rows, ...] of a step: each client's from its own stream, as it would draw them alone."""
+
+    def __init__(self, sources: Sequence[tuple[int, torch.Generator] | None], rows: int) -> None:
+        self._sources = sources
+        self._rows = rows
+
+    def __call__(self, shape: tuple[int, ...], p: float) -> Tensor:
+        masks = torch.zeros(len(self._sources), self._rows, *shape)
+        for mask, source in zip(masks, self._sources, strict=True):
+            if source is not None:
+                count, generator = source
+                mask[:count] = dropout_mask((count, *shape), p, generator)
+        return masks
+
+
+class _OwnDropout(nn.Module):
+    """Dropout from a generator of its own."""
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self._p = p
+        self.generator: torch.Generator | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Zeroes a share of the values in training and scales the rest."""
+        if not self.training or self.generator is None:
+            return x
+        return x * dropout_mask(tuple(x.shape), self._p, self.generator)
+
+
+def dropout_mask(shape: tuple[int, ...], p: float, generator: torch.Generator) -> Tensor:
+    """0 with probability p, else 1 / (1 - p)."""
+    return (torch.rand(shape, generator=generator) >= p).float() / (1.0 - p)
+
+
+def _own_dropouts(module: nn.Module) -> list[_OwnDropout]:
+    """Replaces the module's dropout layers by ones with their own streams; returns those."""
+    found = []
+    for parent in list(module.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, nn.Dropout) and child.p > 0:
+                own = _OwnDropout(child.p)
+                setattr(parent, name, own)
+                found.append(own)
+    return found
+
+
+def steps_of(job: TrainJob, data: TrainingData) -> int:
+    """How many mini-batches a training has."""
+    params: LocalParams = job.rule.params
+    return -(-len(data.parts[job.client]) // params.batch_size) * params.epochs
+
+
+def _finish(job: TrainJob, state: Tensor, travelled: float, size: int) -> Trained:
+    """The result of a training; raises `HflError` where it diverged."""
+    if not math.isfinite(float(state.sum())):  # one value that is not finite makes the sum so, at a tenth of the cost
+        raise HflError(
+            f"the training of client {job.client} diverged in round {job.round}: its weights are no longer finite; "
+            f"a smaller method.local.learning_rate (now {job.rule.params.learning_rate:g}) may help"
+        )
+    rule: Rule = job.rule()
+    if rule.remember is None or job.shared is None or job.own is None:
+        return Trained(state, None)
+    own = torch.zeros_like(state)
+    own[:size] = rule.remember(state[:size], job.weights[:size], job.shared[:size], job.own[:size], travelled)
+    return Trained(state, own)

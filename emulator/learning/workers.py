@@ -1,0 +1,182 @@
+"""Worker processes: as many trainers as there are cores, each with one thread, fed through shared memory.
+
+The parent deals a wave out so that every worker has about the same number of steps. Vectors travel in one shared table of
+rows that grows as needed; messages carry row numbers only. Data and model go to a worker once, when it starts. Who trains
+what changes no result (see `emulator.learning.trainer`).
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+
+import torch
+from torch import Tensor, nn
+
+from emulator import plugins
+from emulator.errors import HflError
+from emulator.learning.trainer import Trained, Trainer, TrainingData, TrainJob
+from emulator.registry import Chosen
+
+
+@dataclass(frozen=True)
+class _Order:
+    """A job whose vectors stand in the table: the rows of what it reads and of what it is to write (-1: none)."""
+
+    number: int
+    client: int
+    rule: Chosen
+    round: int
+    first_epoch: int
+    reads: tuple[int, int, int]
+    writes: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class _Setup:
+    """All that a worker needs to be a trainer."""
+
+    module: nn.Module
+    data: TrainingData
+    seed: int
+    forward_flops: float
+    path: list[str]
+    plugins: list[str]
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class WorkerPool:
+    """Trainers in processes of their own. They end with the pool, or with this process."""
+
+    def __init__(self, count: int, module: nn.Module, data: TrainingData, seed: int, forward_flops: float) -> None:
+        shared = TrainingData(_shared(data.x), _shared(data.y), data.parts)
+        setup = _Setup(module, shared, seed, forward_flops, sys.path, list(plugins.loaded))
+        context = multiprocessing.get_context("spawn")
+        self._table = torch.empty(0)
+        self._pipes: list[Connection] = []
+        self._processes = []
+        for _ in range(count):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_work, args=(theirs, setup), daemon=True)
+            process.start()
+            theirs.close()
+            self._pipes.append(ours)
+            self._processes.append(process)
+
+    def close(self) -> None:
+        """Ends the workers."""
+        for pipe in self._pipes:
+            pipe.close()
+        for process in self._processes:
+            process.terminate()
+            process.join()
+
+    def train(self, jobs: Sequence[TrainJob], steps: Sequence[int]) -> Iterator[tuple[int, Trained]]:
+        """As `Trainer.train`; ``steps`` says how long each job is.
+
+        Raises the `HflError` that a worker raised, or one of its own where a worker died.
+        """
+        orders = self._lay_out(jobs)
+        shares = deal(steps, len(self._pipes))
+        for pipe, share in zip(self._pipes, shares, strict=True):
+            try:
+                pipe.send((self._table, [orders[n] for n in share]))
+            except (BrokenPipeError, ConnectionResetError):
+                raise self._death(pipe) from None
+        left = {id(pipe): len(share) for pipe, share in zip(self._pipes, shares, strict=True)}
+        while any(left.values()):
+            for ready in wait([p for p in self._pipes if left[id(p)]]):
+                assert isinstance(ready, Connection)
+                number = self._receive(ready)
+                left[id(ready)] -= 1
+                state, own = orders[number].writes
+                yield number, Trained(self._table[state].clone(), None if own < 0 else self._table[own].clone())
+
+    def _receive(self, pipe: Connection) -> int:
+        try:
+            message = pipe.recv()
+        except (EOFError, ConnectionResetError):
+            raise self._death(pipe) from None
+        if isinstance(message, BaseException):
+            raise message
+        return int(message)
+
+    def _death(self, pipe: Connection) -> HflError:
+        process = self._processes[self._pipes.index(pipe)]
+        process.join()
+        code = process.exitcode
+        return HflError(f"a training process ended unexpectedly (exit code {code}); perhaps memory ran out")
+
+    def _lay_out(self, jobs: Sequence[TrainJob]) -> list[_Order]:
+        """Writes what the jobs read into the table, each vector once, and finds rows for what they write."""
+        vectors = {id(v): v for job in jobs for v in (job.weights, job.shared, job.own) if v is not None}
+        row_of = {key: row for row, key in enumerate(vectors)}
+        outputs = sum(1 if job.own is None else 2 for job in jobs)
+        rows, width = len(vectors) + outputs, len(jobs[0].weights)
+        if len(self._table) < rows or self._table.shape[1] != width:
+            self._table = _shared(torch.empty(rows + rows // 4, width))
+        for key, vector in vectors.items():
+            self._table[row_of[key]].copy_(vector)
+        orders, free = [], len(vectors)
+        for number, job in enumerate(jobs):
+            first, second, third = (-1 if v is None else row_of[id(v)] for v in (job.weights, job.shared, job.own))
+            writes = (free, -1 if job.own is None else free + 1)
+            free += 1 if job.own is None else 2
+            orders.append(
+                _Order(number, job.client, job.rule, job.round, job.first_epoch, (first, second, third), writes)
+            )
+        return orders
+
+
+def deal(sizes: Sequence[int], hands: int) -> list[list[int]]:
+    """Divides jobs so that the hands get about equal sums: the longest first, each to whoever has least so far."""
+    shares: list[list[int]] = [[] for _ in range(hands)]
+    loads = [0] * hands
+    for number in sorted(range(len(sizes)), key=lambda n: -sizes[n]):
+        hand = loads.index(min(loads))
+        shares[hand].append(number)
+        loads[hand] += sizes[number]
+    return shares
+
+
+def _work(pipe: Connection, setup: _Setup) -> None:
+    """A worker's whole life: waits for orders, trains, says when each is done; ends when the parent is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends its workers itself
+    torch.set_num_threads(1)
+    sys.path[:] = setup.path
+    plugins.load(setup.plugins)
+    trainer = Trainer(setup.module, setup.data, setup.seed, setup.forward_flops)
+    while True:
+        try:
+            table, orders = pipe.recv()
+        except (EOFError, ConnectionResetError):
+            return
+        try:
+            for index, trained in trainer.train([_job(table, order) for order in orders]):
+                order = orders[index]
+                table[order.writes[0]].copy_(trained.state)
+                if trained.own is not None:
+                    table[order.writes[1]].copy_(trained.own)
+                pipe.send(order.number)
+        except HflError as error:
+            pipe.send(error)
+
+
+def _job(table: Tensor, order: _Order) -> TrainJob:
+    weights, shared, own = (None if row < 0 else table[row] for row in order.reads)
+    assert weights is not None
+    return TrainJob(weights, order.client, order.rule, order.round, order.first_epoch, shared, own)
+
+
+def _shared(tensor: Tensor) -> Tensor:
+    """The tensor, moved into memory that other processes can map."""
+    return tensor.share_memory_()  # type: ignore[no-untyped-call, no-any-return]

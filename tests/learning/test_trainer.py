@@ -1,0 +1,192 @@
+"""Stacked training: agrees with training one by one, and does not depend in a bit on who is trained with whom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from emulator.errors import HflError
+from emulator.learning.facts import model_facts
+from emulator.learning.flat import FlatModel
+from emulator.learning.stacked import CannotStackError, StackedModel
+from emulator.learning.trainer import COPIES, Trained, Trainer, TrainingData, TrainJob
+from emulator.learning.workers import WorkerPool, deal
+from emulator.registry import Chosen, local_rules, models
+from emulator.rng import stream
+
+# Float32 rounding, grown over a few steps of training; a weight is of the order of 0.1.
+TOLERANCE = 2e-5
+
+MODELS: list[tuple[str, tuple[int, ...], dict[str, Any]]] = [
+    ("mlp", (1, 8, 8), {"hidden": (16,), "dropout": 0.3}),
+    ("cnn", (1, 8, 8), {"channels": (4, 8), "hidden": (12,), "dropout": 0.5}),
+    ("lenet5", (1, 28, 28), {}),
+    ("cnn-mnist", (1, 28, 28), {}),
+    ("cnn-fashion-mnist", (1, 28, 28), {}),
+    ("cnn-cifar10", (3, 32, 32), {}),
+    ("resnet-1block", (1, 8, 8), {"width": 8, "groups": 4}),
+    ("resnet-3block", (3, 8, 8), {"width": 8, "groups": 4}),
+]
+RULES = {
+    "sgd": {"momentum": 0.5, "weight_decay": 0.01, "clip": 2.0},
+    "fedprox": {"mu": 0.1},
+    "scaffold": {},
+    "feddyn": {"alpha": 0.1},
+}
+SIZES = [9, 4, 17, 1, 8, 12, 5, 16, 3, 10, 7, 11, 2]  # samples of the clients; more clients than places in a stack
+
+
+def fresh(name: str, shape: tuple[int, ...], params: dict[str, Any]) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        module: nn.Module = models[name].function(shape, 10, models[name].params(**params))
+        return module
+
+
+def make_data(shape: tuple[int, ...]) -> TrainingData:
+    rng = stream(7, "test-data")
+    total = sum(SIZES)
+    x = torch.from_numpy(rng.normal(size=(total, *shape)).astype(np.float32))
+    y = torch.from_numpy(rng.integers(0, 10, total))
+    return TrainingData(x, y, np.split(np.arange(total), np.cumsum(SIZES)[:-1]))
+
+
+def make_trainer(name: str, shape: tuple[int, ...], params: dict[str, Any], stacked: bool) -> Trainer:
+    flops = (
+        model_facts(fresh(name, shape, params), shape).forward_flops if stacked is None else (0.0 if stacked else 1e30)
+    )
+    return Trainer(fresh(name, shape, params), make_data(shape), 3, flops)
+
+
+def make_jobs(
+    name: str, shape: tuple[int, ...], params: dict[str, Any], rule: str, clients: list[int]
+) -> list[TrainJob]:
+    weights = FlatModel(fresh(name, shape, params)).state
+    local = Chosen(
+        "local update", rule, local_rules[rule].params(epochs=2, batch_size=4, learning_rate=0.05, **RULES[rule])
+    )
+    memory: tuple[Tensor, ...] = ()
+    if local().remember is not None:
+        rng = stream(8, "states")
+        memory = tuple(torch.from_numpy(0.01 * rng.normal(size=len(weights)).astype(np.float32)) for _ in range(2))
+    return [TrainJob(weights, c, local, 2, 1, *memory) for c in clients]
+
+
+def results(trainer: Trainer, jobs: list[TrainJob]) -> list[Trained]:
+    found = dict(trainer.train(jobs))
+    return [found[i] for i in range(len(jobs))]
+
+
+def same(one: Trained, other: Trained) -> bool:
+    if (one.own is None) != (other.own is None):
+        return False
+    return torch.equal(one.state, other.state) and (
+        one.own is None or other.own is None or torch.equal(one.own, other.own)
+    )
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("model", MODELS, ids=lambda m: m[0])
+def test_stacked_training_agrees_with_one_by_one(model: tuple[str, tuple[int, ...], dict[str, Any]], rule: str) -> None:
+    everyone = list(range(len(SIZES)))
+    stacked, alone = make_trainer(*model, stacked=True), make_trainer(*model, stacked=False)
+    assert stacked.stacks(4)
+    assert not alone.stacks(4)
+    jobs = make_jobs(*model, rule, everyone)
+    for together, one in zip(results(stacked, jobs), results(alone, jobs), strict=True):
+        assert float((together.state - one.state).abs().max()) < TOLERANCE
+        assert float((one.state - jobs[0].weights).abs().max()) > 10 * TOLERANCE
+        if one.own is not None and together.own is not None:
+            scale = float(one.own.abs().max())
+            assert float((together.own - one.own).abs().max()) < 1e-3 * scale
+
+
+@pytest.mark.parametrize("rule", ["sgd", "scaffold"])
+@pytest.mark.parametrize("model", MODELS, ids=lambda m: m[0])
+def test_a_result_does_not_depend_on_the_company(model: tuple[str, tuple[int, ...], dict[str, Any]], rule: str) -> None:
+    trainer = make_trainer(*model, stacked=True)
+    everyone = list(range(len(SIZES)))
+    reference = results(trainer, make_jobs(*model, rule, everyone))
+    for company in ([12, 3, 7], everyone[::-1], [5], [0, 0, 4, 4]):
+        for client, result in zip(company, results(trainer, make_jobs(*model, rule, company)), strict=True):
+            assert same(result, reference[client]), (company, client)
+
+
+@pytest.fixture(scope="module")
+def pools() -> Iterator[list[WorkerPool]]:
+    name, shape, params = MODELS[1]
+    made = [WorkerPool(count, fresh(name, shape, params), make_data(shape), 3, 0.0) for count in (1, 2)]
+    yield made
+    for pool in made:
+        pool.close()
+
+
+@pytest.mark.parametrize("rule", ["sgd", "scaffold"])
+def test_one_worker_two_workers_and_this_process_agree_in_every_bit(pools: list[WorkerPool], rule: str) -> None:
+    torch.set_num_threads(1)
+    jobs = make_jobs(*MODELS[1], rule, list(range(len(SIZES))))
+    here = results(make_trainer(*MODELS[1], stacked=True), jobs)
+    for pool in pools:
+        found = dict(pool.train(jobs, [1] * len(jobs)))
+        assert all(same(found[i], here[i]) for i in range(len(jobs)))
+        few = dict(pool.train(jobs[3:5], [1, 1]))
+        assert all(same(few[i], here[3 + i]) for i in range(2))
+
+
+def test_an_error_in_a_worker_is_raised_here_and_the_pool_goes_on(pools: list[WorkerPool]) -> None:
+    jobs = make_jobs(*MODELS[1], "sgd", [0, 1])
+    wild = Chosen("local update", "sgd", local_rules["sgd"].params(learning_rate=1e30, epochs=5))
+    with pytest.raises(HflError, match="the training of client 0 diverged in round 2"):
+        list(pools[0].train([TrainJob(jobs[0].weights, 0, wild, 2, 0)], [1]))
+    assert len(list(pools[0].train(jobs, [1, 1]))) == 2
+
+
+def test_a_worker_that_dies_is_reported() -> None:
+    name, shape, params = MODELS[0]
+    pool = WorkerPool(2, fresh(name, shape, params), make_data(shape), 3, 0.0)
+    jobs = make_jobs(*MODELS[0], "sgd", [0, 1, 2, 3])
+    list(pool.train(jobs, [1] * 4))
+    pool._processes[1].kill()
+    pool._processes[1].join()
+    with pytest.raises(HflError, match=r"a training process ended unexpectedly \(exit code -9\)"):
+        list(pool.train(jobs, [1] * 4))
+    pool.close()
+
+
+def test_work_is_dealt_out_evenly() -> None:
+    shares = deal([5, 1, 1, 1, 4, 3, 3], 2)
+    assert sorted(n for share in shares for n in share) == list(range(7))
+    assert sorted(sum([5, 1, 1, 1, 4, 3, 3][n] for n in share) for share in shares) == [9, 9]
+
+
+def test_batch_normalisation_and_recurrence_fall_back_and_say_why() -> None:
+    batch = Trainer(fresh("resnet-1block", (1, 8, 8), {"norm": "batch"}), make_data((1, 8, 8)), 3, 0.0)
+    assert not batch.stacks(4)
+    assert "BatchNorm" in batch.why_not_stacked
+    jobs = make_jobs("resnet-1block", (1, 8, 8), {"norm": "batch"}, "sgd", [2, 7])
+    assert all(torch.isfinite(r.state).all() for r in results(batch, jobs))
+    with pytest.raises(CannotStackError, match="LSTM has no stacked form"):
+        StackedModel(nn.Sequential(nn.LSTM(4, 4)), COPIES)
+
+    class Foreign(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.flatten(1) if x.sum() > 0 else -x.flatten(1)
+
+    with pytest.raises(CannotStackError, match="cannot be traced"):
+        StackedModel(Foreign(), COPIES)
+
+
+def test_flat_vectors_are_the_module() -> None:
+    module = fresh("cnn", (1, 8, 8), {})
+    before = {k: v.clone() for k, v in module.state_dict().items()}
+    flat = FlatModel(module)
+    assert all(torch.equal(v, before[k]) for k, v in module.state_dict().items())
+    assert flat.size == sum(v.numel() for v in before.values())
+    with torch.no_grad():
+        flat.state.mul_(2)
+    assert all(torch.equal(v, 2 * before[k]) for k, v in module.state_dict().items())

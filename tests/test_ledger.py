@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from devices.power import energy_j
+from devices.profile import find_profile
+from emulator import ledger
+from emulator.accounting import Meter, totals_of
+from emulator.learning.memo import Memo
+from emulator.ledger import Ledger, Tag, read
+from emulator.run import execute
+from emulator.scenario import Loaded
+
+
+def fill(rows: Ledger, count: int) -> None:
+    for i in range(count):
+        tag = Tag("training", i % 7, i % 3, i % 2)
+        rows.add(ledger.COMPUTE, f"client-{i % 5}", float(i), i + 0.25, tag, samples=i)
+        rows.add(
+            ledger.TRANSFER, f"client-{i % 5}", i + 0.25, i + 0.75, tag, "edge-0", 1000 + i, hop=ledger.CLIENT_SERVER
+        )
+
+
+def test_spilled_or_not_the_file_has_every_row_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Ledger()
+    fill(whole, 50)
+    whole.write(tmp_path / "whole.parquet")
+    monkeypatch.setattr(Ledger, "CHUNK", 7)
+    spilled = Ledger(tmp_path / "spill")
+    powers = {f"client-{i}": find_profile("laptop").power for i in range(5)}
+    meter = Meter(spilled, powers)
+    fill(spilled, 50)
+    assert len(spilled.rows) < 7
+    assert meter.totals() == totals_of(whole.rows, powers)
+    spilled.write(tmp_path / "spilled.parquet")
+    one, other = read(tmp_path / "whole.parquet"), read(tmp_path / "spilled.parquet")
+    assert one.astype(str).equals(other.astype(str))
+    assert [tuple(r) for r in one.itertuples(index=False)] == [tuple(r) for r in whole.rows]
+    assert not (tmp_path / "spill").exists()
+
+
+def test_an_empty_ledger_has_a_file_with_the_columns(tmp_path: Path) -> None:
+    Ledger().write(tmp_path / "empty.parquet")
+    assert list(read(tmp_path / "empty.parquet").columns) == list(ledger.Row._fields)
+
+
+def test_metrics_are_sums_over_the_ledger_file(small: Callable[..., Loaded], tmp_path: Path) -> None:
+    summary = execute(small("topology.devices={laptop: 0.5, jetson-nano: 0.5}"), tmp_path, Memo(None), max_workers=1)
+    frame, final = read(tmp_path / "ledger.parquet"), summary["final"]
+    frame["span_s"] = frame["end_s"] - frame["start_s"]
+    assert frame["bytes"].sum() == final["bytes_total"]
+    for hop in ledger.HOPS:
+        assert frame.loc[frame["hop"] == hop, "bytes"].sum() == final[f"bytes_{hop.replace('-', '_')}"]
+    assert frame.loc[frame["kind"] == ledger.COMPUTE, "span_s"].sum() == pytest.approx(
+        final["cost_training_s"], rel=1e-12
+    )
+    group = frame.loc[frame["kind"] == ledger.GROUP_OPERATION, "span_s"].sum()
+    assert group == pytest.approx(final["cost_group_s"], rel=1e-12)
+    assert (frame["end_s"] >= frame["start_s"]).all()
+    assert frame["end_s"].is_monotonic_increasing
+
+
+def test_energy_is_that_of_the_device_model() -> None:
+    pi = find_profile("raspberry-pi-4b")
+    rows = Ledger()
+    meter = Meter(rows, {"client-0": pi.power})
+    tag = Tag("model", 1)
+    rows.add(ledger.TRANSFER, "edge-0", 0.0, 2.0, tag, "client-0", 10, hop=ledger.SERVER_CLIENT)
+    rows.add(ledger.COMPUTE, "client-0", 2.0, 12.0, tag)
+    rows.add(ledger.GROUP_OPERATION, "client-0", 12.0, 15.0, tag)
+    rows.add(ledger.TRANSFER, "client-0", 15.0, 19.0, tag, "edge-0", 10, hop=ledger.CLIENT_SERVER)
+    assert meter.energy_j(30.0) == pytest.approx(energy_j(pi, 13.0, 4.0, 2.0, 30.0), rel=1e-12)

@@ -1,0 +1,128 @@
+"""A run that is killed at any instant goes on where it was, and ends with the very files of one that was not."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from emulator import checkpoint
+from emulator.learning.memo import Memo
+from emulator.run import Watcher, execute, prepare
+from emulator.scenario import Loaded, dump
+
+FILES = ("metrics.csv", "ledger.parquet", "summary.json", "scenario.yaml", "memory.json")
+KILLS = 20
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {name: (folder / name).read_bytes() for name in FILES}
+
+
+def scenario_for(small: Callable[..., Loaded], tmp_path: Path, rule: str) -> Path:
+    loaded = small(
+        f"method.local.kind={rule}", "method.group_rounds=3", "stop.rounds=60", "output.checkpoint=0 s", "output.plot=false",
+        "method.sampling={kind: uniform, groups: 1}",
+    )  # fmt: skip
+    path = tmp_path / "scenario.yaml"
+    path.write_text(dump(loaded.scenario))
+    return path
+
+
+def start(scenario: Path, out: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "emulator", "run", str(scenario), "--out", str(out), "--no-memo"]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("rule", ["sgd", "scaffold"])
+def test_killed_at_random_instants_it_ends_the_same(small: Callable[..., Loaded], tmp_path: Path, rule: str) -> None:
+    scenario, whole, broken = scenario_for(small, tmp_path, rule), tmp_path / "whole", tmp_path / "broken"
+    began = time.monotonic()
+    assert start(scenario, whole).wait() == 0
+    length = time.monotonic() - began
+    chance = random.Random(11)
+    killed = 0
+    while killed < KILLS:
+        process = start(scenario, broken)
+        try:
+            process.wait(timeout=chance.uniform(0.2, 0.95) * length)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            killed += 1
+        else:
+            assert process.returncode == 0, process.communicate()[1]
+            # It came to its end between two kills: begin anew and go on killing.
+            assert contents(broken) == contents(whole)
+            for file in broken.iterdir():
+                file.unlink()
+        process.communicate()
+    final = start(scenario, broken)
+    _, errors = final.communicate()
+    assert final.returncode == 0, errors
+    assert "Traceback" not in errors
+    assert contents(broken) == contents(whole)
+    assert not (broken / "checkpoint.safetensors").exists()
+    assert not list(broken.glob(".*part*"))
+
+
+class _StopHereError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("rule", ["sgd", "scaffold", "feddyn"])
+def test_goes_on_without_training_again(small: Callable[..., Loaded], tmp_path: Path, rule: str) -> None:
+    loaded = small(f"method.local.kind={rule}", "stop.rounds=6", "output.checkpoint=0 s")
+    whole = execute(loaded, tmp_path / "whole", Memo(None), max_workers=1)
+
+    def stop_after_round_4(round: int, metrics: dict[str, float]) -> None:  # noqa: A002
+        if round == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        execute(loaded, tmp_path / "part", Memo(None), Watcher(on_round=stop_after_round_4), max_workers=1)
+    summary = json.loads((tmp_path / "part" / "summary.json").read_text())
+    assert (summary["status"], summary["rounds"]) == ("interrupted", 4)
+    assert prepare(tmp_path / "part", loaded.scenario)
+    rest = execute(loaded, tmp_path / "part", Memo(None), max_workers=1)
+    assert rest["trainings"]["asked"] == whole["trainings"]["asked"] == whole["trainings"]["computed"]
+    assert rest["trainings"]["computed"] == whole["trainings"]["computed"] // 6 * 2
+    assert contents(tmp_path / "part") == contents(tmp_path / "whole")
+    assert not prepare(tmp_path / "part", loaded.scenario)
+
+
+def test_damaged_checkpoints_cost_time_only(
+    small: Callable[..., Loaded], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    loaded = small("stop.rounds=3", "output.checkpoint=0 s")
+    execute(loaded, tmp_path / "whole", Memo(None), max_workers=1)
+
+    def stop(round: int, metrics: dict[str, float]) -> None:  # noqa: A002
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        execute(loaded, tmp_path / "part", Memo(None), Watcher(on_round=stop), max_workers=1)
+    (tmp_path / "part" / checkpoint.VALUES).write_bytes(b"rubbish")
+    (tmp_path / "part" / checkpoint.MEMORY).write_text('{"evaluation:x": 3')
+    execute(loaded, tmp_path / "part", Memo(None), max_workers=1)
+    assert contents(tmp_path / "part") == contents(tmp_path / "whole")
+    assert caplog.text.count("is damaged") == 2
+
+
+def test_an_interrupted_process_leaves_a_valid_folder(small: Callable[..., Loaded], tmp_path: Path) -> None:
+    scenario = scenario_for(small, tmp_path, "sgd")
+    process = start(scenario, tmp_path / "out")
+    while not (tmp_path / "out" / "metrics.csv").exists():
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate()
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["status"] == "interrupted"
