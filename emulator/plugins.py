@@ -22,7 +22,7 @@ def load(names: Sequence[str]) -> None:
             else:
                 importlib.import_module(name)
         except Exception as error:
-            raise InputError(f"plug-in {name}: {type(error).__name__}: {error}") from error
+            raise InputError(f"--plugin {name}: {type(error).__name__}: {error}") from error
         loaded.append(name if not name.endswith(".py") else str(Path(name).resolve()))
 
 

@@ -16,12 +16,15 @@ plug-ins must not import torch at their top: validating a scenario reads them al
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import inspect
 import pkgutil
+import sys
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
@@ -89,6 +92,23 @@ class Plugin(Generic[F]):
     def summary(self) -> str:
         """The first line of the function's docstring."""
         return (inspect.getdoc(self.function) or "").partition("\n")[0]
+
+    def code(self, params: Params) -> str:
+        """A hash of the code behind a plug-in of the user's own; "" for ours, whose changes count as a new version.
+
+        A plug-in that calls further code of the user's declares a fact ``code``, a function of its parameters.
+        """
+        own = "" if self.function.__module__.partition(".")[0] == "emulator" else code_hash(self.function.__module__)
+        further: Callable[[Params], str] | None = self.facts.get("code")
+        return own if further is None else own + further(params)
+
+
+def code_hash(module: str) -> str:
+    """A hash of the source file of a module that is imported; "" where it has none."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if not isinstance(file, str) or not Path(file).is_file():
+        return ""
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
 
 
 class Registry(Generic[F]):
@@ -161,6 +181,10 @@ class Chosen:
     def dump(self) -> dict[str, Any]:
         """Plain data from which the same choice can be read again."""
         return {"kind": self.kind, **self.params.model_dump()}
+
+    def identity(self) -> dict[str, Any]:
+        """What determines the results of this choice: `dump`, and the plug-in's code where it is not part of the emulator."""
+        return {**self.dump(), "code": self.plugin.code(self.params)}
 
 
 NESTED = (
@@ -248,6 +272,8 @@ schedules: Registry[Any] = Registry("schedule", "emulator.grouping.schedule")
 trainings: Registry[Any] = Registry("in-group training", "emulator.methods.training")
 group_operations: Registry[Any] = Registry("group operation", "emulator.world.operations")
 methods: Registry[Any] = Registry("method", "emulator.methods")
+trace_formats: Registry[Any] = Registry("trace format", "traces.formats")
+trace_generators: Registry[Any] = Registry("trace generator", "traces.generators")
 
 # A field of one of these types takes a name or a mapping with ``kind``.
 DataSet = Annotated[Chosen, Choice("data set")]
@@ -261,3 +287,5 @@ Schedule = Annotated[Chosen, Choice("schedule")]
 Training = Annotated[Chosen, Choice("in-group training")]
 GroupOperation = Annotated[Chosen, Choice("group operation")]
 Method = Annotated[Chosen, Choice("method")]
+TraceFormat = Annotated[Chosen, Choice("trace format")]
+TraceGenerator = Annotated[Chosen, Choice("trace generator")]

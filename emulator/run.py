@@ -107,15 +107,16 @@ def execute(
     """
     scenario = loaded.scenario
     started = time.monotonic()
-    write_text(folder / "scenario.yaml", dump(scenario))
-    manifest = _manifest(scenario)
-    write_json(folder / "manifest.json", manifest)
     memory = RunMemory(memo, {**(known or {}), **checkpoint.read_memory(folder)})
     try:
         lab = Lab(scenario, memory, watcher.on_trained, checkpoint.Restored(folder), max_workers)
         session = assemble(scenario, lab, Ledger(folder / ".ledger.part.parquet"))
     except InputError as error:
         raise loaded.locate(error) from error
+    # Only now: bad input that shows when data and model are read leaves no folder behind.
+    manifest = _manifest(scenario)
+    write_text(folder / "scenario.yaml", dump(scenario))
+    write_json(folder / "manifest.json", manifest)
     keeper = _Keeper(folder, session, scenario.output.checkpoint)
 
     def on_round(round: int, metrics: Metrics) -> None:  # noqa: A002

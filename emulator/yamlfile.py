@@ -143,6 +143,15 @@ def dump(data: Any) -> str:
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
 
 
+def _write_text(dumper: _Dumper, text: str) -> yaml.Node:
+    # Breaks other than \n come back as something else unless they are escaped, which only double quotes do.
+    style = '"' if re.search("[\r\x85\u2028\u2029]", text) else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _write_text)
+
+
 class _Builder:
     """Turns PyYAML's nodes into plain data, noting places and problems on the way."""
 

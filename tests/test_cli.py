@@ -72,7 +72,7 @@ def other_seed(study: Study) -> Path:
 def test_a_run_writes_its_folder_and_says_what_came_of_it(study: Study) -> None:
     assert study.done.code == 0
     names = {path.name for path in study.first.iterdir()}
-    assert names == {*SAME, "manifest.json", "accuracy.png"}
+    assert names == {*SAME, "manifest.json", "accuracy.png", "memory.json"}
     summary = json.loads((study.first / "summary.json").read_text())
     metrics = pd.read_csv(study.first / "metrics.csv")
     assert (summary["status"], summary["stopped_by"], summary["rounds"]) == ("complete", "rounds", 2)
@@ -95,7 +95,7 @@ def test_a_run_folder_holds_the_resolved_scenario_and_how_it_was_made(study: Stu
     manifest = json.loads((study.first / "manifest.json").read_text())
     assert manifest["hfl_emulator"] == __version__
     assert manifest["command"][:2] == ["hfl", "run"]
-    assert manifest["trainings"] == 2 * 2 * 8  # rounds, group rounds, clients
+    assert manifest["trainings"] == {"asked": 32, "computed": 32}  # 2 rounds, 2 group rounds, 8 clients
     assert manifest["packages"]["torch"]
 
 
@@ -265,7 +265,7 @@ def test_an_interrupted_run_leaves_a_valid_folder_and_goes_on_when_started_again
     process.send_signal(number)
     done = ended(process)
     assert (done.code, done.out) == (130, "")
-    assert done.err.endswith(f"hierfavg: interrupted; what was done is in {tmp_path / 'run'}\n")
+    assert done.err.endswith(f"hierfavg: interrupted; the same command goes on from {tmp_path / 'run'}\n")
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     metrics = pd.read_csv(tmp_path / "run" / "metrics.csv")
     assert summary["status"] == "interrupted"

@@ -27,6 +27,11 @@ def main() -> None:
     except HflError as error:
         err.print(f"[red]error:[/] {escape(str(error))}")
         sys.exit(error.exit_code)
+    except OSError as error:
+        # A path that cannot be written to is the user's to mend; a full disk or the like is a failed run.
+        err.print(f"[red]error:[/] {escape(str(error.filename or 'file'))}: {escape(error.strerror or str(error))}")
+        wrong_path = FileNotFoundError | NotADirectoryError | IsADirectoryError | PermissionError | FileExistsError
+        sys.exit(2 if isinstance(error, wrong_path) else 1)
     except KeyboardInterrupt:
         err.print("interrupted")
         sys.exit(130)

@@ -135,7 +135,7 @@ def _run_one(
                 summary = execute(loaded, folder, memo, progress.watcher, known, workers)
             except KeyboardInterrupt:
                 err.print(f"{label}: interrupted; the same command goes on from {escape(str(folder))}")
-                raise
+                raise typer.Exit(130) from None
         _tell(label, summary, folder)
     if loaded.scenario.output.plot and not (folder / "accuracy.png").exists():
         from analysis.plots import cost_accuracy

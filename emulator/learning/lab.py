@@ -143,11 +143,11 @@ class Lab:
         versions = [NUMERICS, importlib.metadata.version("torch")]
         data = scenario.data
         identity = data.set.plugin.facts["fingerprint"](data.set.params)
-        self._set_key = content_key("set", data.set.dump(), identity, versions)
+        self._set_key = content_key("set", data.set.identity(), identity, versions)
         self._data_key = content_key(
-            "data", self._set_key, data.partition.dump(), data.public, scenario.topology.clients, scenario.seed
+            "data", self._set_key, data.partition.identity(), data.public, scenario.topology.clients, scenario.seed
         )
-        self._model_key = content_key("model", self._set_key, scenario.model.dump(), scenario.seed, versions)
+        self._model_key = content_key("model", self._set_key, scenario.model.identity(), scenario.seed, versions)
 
     @cached_property
     def _engine(self) -> Engine:
@@ -205,7 +205,9 @@ class Lab:
         self.asked += 1
         parents = (model, *(memory or ()))
         recipe = Train(parents, client, rule, round, first_epoch)
-        key = content_key("train", [p.key for p in parents], self._data_key, client, rule.dump(), round, first_epoch)
+        key = content_key(
+            "train", [p.key for p in parents], self._data_key, client, rule.identity(), round, first_epoch
+        )
         return self._handle(key, recipe), None if memory is None else self._handle(f"{key}:own", recipe)
 
     def combine(self, vectors: Sequence[Handle], weights: Sequence[float]) -> Handle:

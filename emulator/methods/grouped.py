@@ -45,8 +45,8 @@ from emulator.world.fleet import CLOUD
 from emulator.world.world import Steps
 
 
-def _default(kind: str, **params: Any) -> Any:
-    return Field({"kind": kind, **params}, validate_default=True)
+def _default(kind: str, description: str) -> Any:
+    return Field({"kind": kind}, validate_default=True, description=description)
 
 
 class GroupedParams(MethodParams):
@@ -54,16 +54,16 @@ class GroupedParams(MethodParams):
 
     aggregator: Literal["edge", "cloud"] = Field("edge", description="where groups are formed and aggregated")
     formation: Formation = Field(description="how clients become groups")
-    schedule: Schedule = _default("fixed")
-    sampling: Sampling = _default("all")
+    schedule: Schedule = _default("fixed", "when groups are formed anew")
+    sampling: Sampling = _default("all", "which groups train in a round")
     participation: Annotated[float, Field(gt=0, le=1)] = Field(
         1.0, description="share of a group's clients drawn for each global round"
     )
     group_rounds: Count = Field(1, description="group rounds in a global round (K)")
-    training: Training = _default("parallel")
-    local: LocalRule = _default("sgd")
-    aggregation: Aggregation = _default("samples")
-    group_operation: GroupOperation = _default("none")
+    training: Training = _default("parallel", "what happens inside a group")
+    local: LocalRule = _default("sgd", "what a client does with a gradient")
+    aggregation: Aggregation = _default("samples", "weights of the groups in the global model")
+    group_operation: GroupOperation = _default("none", "what members pay for working in a group")
     initial_model: Literal["weights", "seed"] = Field(
         "weights", description="'seed': clients draw the initial model themselves, so the first download has no bytes"
     )
@@ -76,6 +76,8 @@ class GroupedParams(MethodParams):
         places = scale.edges if self.aggregator == "edge" else 1
         here = scale.smallest_edge if self.aggregator == "edge" else scale.clients
         smallest = self.formation.plugin.facts["smallest"](self.formation.params)
+        if any(True for slot in (self.formation, self.sampling) for _ in slot.params.problems(scale)):
+            return  # these say themselves what is wrong with them
         if smallest > here:
             where = "the smallest edge has" if self.aggregator == "edge" else "there are"
             yield "formation", f"groups of at least {smallest} clients, but {where} only {here}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import simpy
+from pydantic import Field
 
 from emulator.accounting import Meter
 from emulator.learning.lab import Handle, Lab
@@ -26,7 +27,7 @@ Metrics = dict[str, float]  # one row of metrics.csv: a value for each name in M
 class MethodParams(Params):
     """What every method has: the name of the preset that it came from, if any, for legends."""
 
-    preset: str = ""
+    preset: str = Field("", description="the published method that this one starts from")
 
 
 @dataclass

@@ -35,7 +35,7 @@ class Loaded:
     def against(self, preset: str) -> Loaded:
         """The same scenario with another preset's method (see `presets.against`)."""
         given = self.document
-        method = presets.against(given.data["method"], preset)
+        method = presets.against(self.scenario.method.dump(), preset)
         data = {**given.data, "method": method, "output": {"plot": self.scenario.output.plot}}
 
         def kept(marks: dict[Path_, Mark]) -> dict[Path_, Mark]:

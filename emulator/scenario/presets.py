@@ -18,6 +18,7 @@ from emulator.registry import methods
 from emulator.yamlfile import Document, Path_, load
 
 # What a comparison (`output.against`) carries over from the scenario's own method: how clients train, not how they are grouped.
+# The rounds inside a group go only to methods whose groups are at the edges; under the cloud a group round is a round.
 CARRIED_OVER = ("local", "group_rounds", "group_operation", "initial_model")
 
 
@@ -57,10 +58,11 @@ def expand(document: Document) -> str | None:
     return None
 
 
-def against(method: Any, preset: str) -> dict[str, Any]:
-    """The method section that runs ``preset`` with the local training of another method section."""
-    own = method if isinstance(method, dict) else {}
-    return {"preset": preset, **{k: own[k] for k in CARRIED_OVER if k in own}}
+def against(resolved: dict[str, Any], preset: str) -> dict[str, Any]:
+    """The method section that runs ``preset`` with the local training of another, resolved method section."""
+    flat = presets().get(preset, {}).get("aggregator") == "cloud"
+    kept = [k for k in CARRIED_OVER if k in resolved and not (flat and k == "group_rounds")]
+    return {"preset": preset, **{k: resolved[k] for k in kept}}
 
 
 def merged(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:

@@ -117,7 +117,11 @@ class Output(Params):
         (), strict=False, description="presets to run in the same world and to draw beside this one"
     )
     plot: bool = Field(True, description="draw accuracy.png")
-    checkpoint: Seconds = Field(30.0, description="real time between two checkpoints; 0 writes one after every round")
+    checkpoint: Seconds = Field(
+        "30 s",  # read as a scenario's own text would be
+        validate_default=True,
+        description="real time between two checkpoints; 0 writes one after every round",
+    )
 
 
 class Scenario(Params):

@@ -75,11 +75,9 @@ def test_how_many_groups() -> None:
     assert SamplingParams(share=0.001).count(60) == 1
 
 
-def test_either_groups_or_share() -> None:
-    with pytest.raises(ValidationError, match="give either 'groups' or 'share'"):
-        SamplingParams()
-    with pytest.raises(ValidationError, match="give either 'groups' or 'share', not both"):
-        SamplingParams(groups=3, share=0.5)
+def test_a_number_takes_the_place_of_the_share() -> None:
+    assert SamplingParams().count(60) == 12  # S2: 12 of about 60
+    assert SamplingParams(groups=3, share=0.5).count(10) == 3
     assert SamplingParams(groups=None, share=0.5).count(10) == 5  # null takes a preset's value back
 
 

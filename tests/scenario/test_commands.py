@@ -10,7 +10,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from emulator import __version__, listing, yamlfile
+from emulator import __version__, yamlfile
+from emulator.cli import listing
 from emulator.registry import models
 from emulator.scenario import load
 from emulator.scenario.json_schema import json_schema

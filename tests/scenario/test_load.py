@@ -172,8 +172,13 @@ def test_against_runs_another_preset_with_the_same_training_in_the_same_world() 
     assert loaded.against("hierfavg").against("group-fel").scenario.method.params.local == own.method.params.local
 
 
-def test_against_gives_a_named_method_nothing_but_the_other_preset() -> None:
-    assert shortest("group-fel").against("fedavg").scenario == shortest("fedavg").scenario
+def test_against_carries_over_what_the_own_preset_says() -> None:
+    own, other = shortest("group-fel"), shortest("group-fel").against("hierfavg")
+    assert own.scenario.method.params.local.params.epochs == 2
+    for slot in CARRIED_OVER:
+        assert getattr(other.scenario.method.params, slot) == getattr(own.scenario.method.params, slot), slot
+    flat = own.against("fedavg").scenario.method.params
+    assert (flat.group_rounds, flat.local.params.epochs) == (1, 2)  # under the cloud a group round is a round
 
 
 def test_against_leaves_the_scenario_as_it_was() -> None:

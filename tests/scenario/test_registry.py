@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from emulator import listing, registry
+from emulator import registry
+from emulator.cli import listing
 from emulator.errors import InputError, ScenarioError
 from emulator.registry import Chosen, Formation, NoParams, Params, Registry, Scale
 from emulator.scenario import loads

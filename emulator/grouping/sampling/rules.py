@@ -8,8 +8,7 @@ from fractions import Fraction
 from typing import Annotated
 
 import numpy as np
-from pydantic import Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field
 
 from emulator.grouping import quality
 from emulator.grouping.view import Floats, GroupView
@@ -25,22 +24,14 @@ class AllParams(Params):
 
 
 class SamplingParams(Params):
-    """How many groups train in a round: a number, or a share of all groups."""
+    """How many groups train in a round: a number, or a share of all groups (S2 has 12 of about 60)."""
 
     groups: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="groups in a round (all, where there are fewer)"
+        None, description="groups in a round (all, where there are fewer); takes the place of 'share'"
     )
-    share: Annotated[float, Field(gt=0, le=1)] | None = Field(
-        None, description="share of the groups in a round, rounded to the nearest number, at least one group"
+    share: Annotated[float, Field(gt=0, le=1)] = Field(
+        0.2, description="share of the groups in a round, rounded to the nearest number, at least one group"
     )
-
-    @model_validator(mode="after")
-    def _one(self) -> SamplingParams:
-        if self.groups is None and self.share is None:
-            raise PydanticCustomError("sampling", "give either 'groups' or 'share'")
-        if self.groups is not None and self.share is not None:
-            raise PydanticCustomError("sampling", "give either 'groups' or 'share', not both")
-        return self
 
     def problems(self, scale: Scale) -> Iterator[tuple[str, str]]:
         """There are never more groups than clients."""

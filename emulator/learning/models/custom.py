@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from emulator.errors import InputError
-from emulator.registry import Params, models
+from emulator.registry import Params, code_hash, models
 
 if TYPE_CHECKING:
     from torch import nn
@@ -33,7 +33,17 @@ class ModuleParams(Params):
         return value
 
 
-@models.register("module", ModuleParams)
+def _code(params: ModuleParams) -> str:
+    """A hash of the file that has the factory."""
+    package = params.factory.partition(":")[0]
+    try:
+        importlib.import_module(package)
+    except ImportError as error:
+        raise InputError(f"'{package}' cannot be imported: {error}", KEY) from error
+    return code_hash(package)
+
+
+@models.register("module", ModuleParams, code=_code)
 def module(shape: tuple[int, ...], classes: int, params: ModuleParams) -> nn.Module:
     """A model of your own: ``factory(shape, classes)`` gives the torch module.
 
