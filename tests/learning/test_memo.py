@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.learning.memo import Memo, default_path
+from emulator.learning.memo import Memo, RunMemory, default_path
 
 
 def test_remembers_across_openings(tmp_path: Path) -> None:
@@ -84,3 +84,34 @@ def test_two_processes_share_it(tmp_path: Path) -> None:
     memo = Memo(path)
     assert all(memo.get(f"{w}-{i}") == w.encode() for w in ("left", "right") for i in range(200))
     memo.close()
+
+
+def test_forgetting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    memo = Memo(tmp_path / "memo.sqlite")
+    monkeypatch.setattr("emulator.learning.memo._today", lambda: 1000)
+    memo.put("old", "evaluation", b"12")
+    memo.put("used", "evaluation", b"345")
+    monkeypatch.setattr("emulator.learning.memo._today", lambda: 1100)
+    memo.put("new", "facts", b"6")
+    assert memo.stats() == {"evaluation": (2, 5), "facts": (1, 1)}
+    assert memo.get("used") == b"345"
+    assert memo.forget(unused_days=90) == 1
+    assert (memo.get("old"), memo.get("used"), memo.get("new")) == (None, b"345", b"6")
+    assert memo.forget() == 2
+    assert memo.stats() == {}
+    memo.close()
+
+
+def test_a_run_keeps_what_it_used() -> None:
+    memo = Memo(None)
+    memo.put("before", "kind", b"\x00\xff")
+    run = RunMemory(memo)
+    assert (run.get("before"), run.get("unknown")) == (b"\x00\xff", None)
+    run.put("mine", "kind", b"new")
+    assert memo.get("mine") == b"new"
+    data = run.to_json()
+    assert sorted(data) == ["before", "mine"]
+    elsewhere = RunMemory(Memo(None), RunMemory.entries_from_json(data))
+    assert (elsewhere.get("before"), elsewhere.get("mine")) == (b"\x00\xff", b"new")
+    with pytest.raises(ValueError, match=r"base64|padding|decode"):
+        RunMemory.entries_from_json({"x": "!!!"})
