@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
-import resource
 import tempfile
 from pathlib import Path
 
@@ -45,8 +44,9 @@ stop: {rounds: 3}
 
 
 def resident_bytes(process: int | None = None) -> int:
-    pages = int(Path(f"/proc/{process or os.getpid()}/statm").read_text().split()[1])
-    return pages * resource.getpagesize()
+    """Memory of a process, pages that it shares with others divided between them (Linux: PSS)."""
+    lines = Path(f"/proc/{process or os.getpid()}/smaps_rollup").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
 
 
 def everyone_bytes() -> int:

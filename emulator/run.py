@@ -34,7 +34,8 @@ from emulator.ledger import Ledger
 from emulator.methods.session import METRICS, Metrics, Session
 from emulator.scenario import Loaded, Scenario, dump
 from emulator.world.fleet import Fleet
-from emulator.world.network import DedicatedNetwork
+from emulator.world.network import DedicatedNetwork, Network
+from emulator.world.sharing import SharedNetwork
 from emulator.world.world import Workload, World
 
 BYTES_PER_PARAMETER = 4  # models travel as float32
@@ -168,7 +169,8 @@ def assemble(scenario: Scenario, lab: Lab, ledger: Ledger | None = None) -> Sess
     env = simpy.Environment()
     fleet = Fleet(scenario.topology, scenario.seed)
     workload = Workload(facts.state_size * BYTES_PER_PARAMETER, facts.forward_flops)
-    world = World(env, fleet, DedicatedNetwork(env), workload, ledger)
+    network: Network = SharedNetwork(env) if scenario.topology.sharing == "max-min" else DedicatedNetwork(env)
+    world = World(env, fleet, network, workload, ledger)
     powers = {name: device.power for name, device in zip(fleet.client_names, fleet.client_devices, strict=True)}
     return Session(scenario, world, lab, Meter(ledger, powers))
 

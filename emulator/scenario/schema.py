@@ -6,7 +6,7 @@ Cross-section rules are in `checks`; reading files, presets and ``--set`` in `lo
 from __future__ import annotations
 
 import itertools
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
@@ -37,8 +37,15 @@ class Link(Params):
     latency: Seconds = Field(0.0, description="one way, added once to every transfer")
 
 
+class SharedLink(Params):
+    """Bandwidth that many share. ``up`` is towards the cloud, ``down`` away from it."""
+
+    up: BitsPerSecond
+    down: BitsPerSecond
+
+
 class PeerLink(Params):
-    """The direct link between two clients."""
+    """What a client has for direct transfers to and from other clients."""
 
     bandwidth: BitsPerSecond
     latency: Seconds = 0.0
@@ -51,6 +58,12 @@ class Links(Params):
         Link.model_construct(up=10e6, down=50e6, latency=0.015), description="client to edge (or to the cloud)"
     )
     backhaul: Link = Field(Link.model_construct(up=1e9, down=1e9, latency=0.010), description="edge to cloud")
+    cell: SharedLink | None = Field(
+        None, description="what all clients of an edge share; without it there is no such limit"
+    )
+    cloud: SharedLink | None = Field(
+        None, description="the cloud's port, shared by all edges; without it there is no such limit"
+    )
     peer: PeerLink | None = Field(None, description="client to client; without it such transfers go through the edge")
 
 
@@ -69,6 +82,9 @@ class Topology(Params):
     edge_device: str = Field("edge-server", description="profile of the edge servers")
     cloud_device: str = Field("cloud-server", description="profile of the cloud")
     links: Links = Links()
+    sharing: Literal["max-min", "dedicated"] = Field(
+        "max-min", description="how concurrent transfers share a link: max-min fairly, or each as if it were alone"
+    )
 
     @model_validator(mode="before")
     @classmethod

@@ -28,8 +28,12 @@ def edge_name(edge: int) -> str:
 
 @dataclass(frozen=True)
 class Leg:
-    """One link of a route in one direction. ``hop`` is the kind under which its bytes are booked; "" books nothing."""
+    """One link of a route in one direction. ``hop`` is the kind under which its bytes are booked; "" books nothing.
 
+    ``link`` names the link and its direction; transfers whose routes have a leg of the same name share its bandwidth.
+    """
+
+    link: str
     sender: str
     receiver: str
     hop: str
@@ -63,38 +67,51 @@ class Fleet:
 
     def route(self, sender: str, receiver: str) -> tuple[Leg, ...]:
         """The links that a transfer crosses. A transfer flows through all of them at once (servers cut through)."""
-        links = self.topology.links
         from_client, to_client = sender in self._number, receiver in self._number
         if from_client and to_client:
             return self._between_clients(sender, receiver)
         if from_client:
             home = self.home(self._number[sender])
-            up = Leg(sender, home, ledger.CLIENT_SERVER, links.access.up, links.access.latency)
-            return (up,) if receiver == home else (up, self._backhaul_up(home))
+            up = self._access_up(sender, home, home, ledger.CLIENT_SERVER)
+            return up if receiver == home else (*up, *self._backhaul_up(home))
         if to_client:
             home = self.home(self._number[receiver])
-            down = Leg(home, receiver, ledger.SERVER_CLIENT, links.access.down, links.access.latency)
-            return (down,) if sender == home else (self._backhaul_down(home), down)
-        return (self._backhaul_up(sender),) if receiver == CLOUD else (self._backhaul_down(receiver),)
+            down = self._access_down(home, receiver, ledger.SERVER_CLIENT)
+            return down if sender == home else (*self._backhaul_down(home), *down)
+        return self._backhaul_up(sender) if receiver == CLOUD else self._backhaul_down(receiver)
 
     def _between_clients(self, sender: str, receiver: str) -> tuple[Leg, ...]:
-        links = self.topology.links
-        if links.peer is not None:
-            return (Leg(sender, receiver, ledger.CLIENT_CLIENT, links.peer.bandwidth, links.peer.latency),)
+        peer = self.topology.links.peer
+        if peer is not None:
+            # Each client has one radio for its peers: what it sends and what it receives share it, each on its own.
+            out = Leg(f"{sender}/peer-out", sender, receiver, ledger.CLIENT_CLIENT, peer.bandwidth, peer.latency)
+            return out, Leg(f"{receiver}/peer-in", sender, receiver, "", peer.bandwidth, 0.0)
         here, there = self.home(self._number[sender]), self.home(self._number[receiver])
         # Through the edge an exchange is still one exchange between two clients: it is booked once, on its first leg.
-        up = Leg(sender, receiver, ledger.CLIENT_CLIENT, links.access.up, links.access.latency)
-        down = Leg(there, receiver, "", links.access.down, links.access.latency)
-        middle = () if here == there else (self._backhaul_up(here), self._backhaul_down(there))
-        return (up, *middle, down)
+        up = self._access_up(sender, here, receiver, ledger.CLIENT_CLIENT)
+        down = self._access_down(there, receiver, "")
+        middle = () if here == there else (*self._backhaul_up(here), *self._backhaul_down(there))
+        return (*up, *middle, *down)
 
-    def _backhaul_up(self, edge: str) -> Leg:
-        backhaul = self.topology.links.backhaul
-        return Leg(edge, CLOUD, ledger.EDGE_CLOUD, backhaul.up, backhaul.latency)
+    def _access_up(self, client: str, home: str, receiver: str, hop: str) -> tuple[Leg, ...]:
+        access, cell = self.topology.links.access, self.topology.links.cell
+        own = Leg(f"{client}/up", client, receiver, hop, access.up, access.latency)
+        return (own,) if cell is None else (own, Leg(f"{home}/cell-up", client, home, "", cell.up, 0.0))
 
-    def _backhaul_down(self, edge: str) -> Leg:
-        backhaul = self.topology.links.backhaul
-        return Leg(CLOUD, edge, ledger.CLOUD_EDGE, backhaul.down, backhaul.latency)
+    def _access_down(self, home: str, client: str, hop: str) -> tuple[Leg, ...]:
+        access, cell = self.topology.links.access, self.topology.links.cell
+        own = Leg(f"{client}/down", home, client, hop, access.down, access.latency)
+        return (own,) if cell is None else (Leg(f"{home}/cell-down", home, client, "", cell.down, 0.0), own)
+
+    def _backhaul_up(self, edge: str) -> tuple[Leg, ...]:
+        backhaul, port = self.topology.links.backhaul, self.topology.links.cloud
+        own = Leg(f"{edge}/up", edge, CLOUD, ledger.EDGE_CLOUD, backhaul.up, backhaul.latency)
+        return (own,) if port is None else (own, Leg(f"{CLOUD}/in", edge, CLOUD, "", port.up, 0.0))
+
+    def _backhaul_down(self, edge: str) -> tuple[Leg, ...]:
+        backhaul, port = self.topology.links.backhaul, self.topology.links.cloud
+        own = Leg(f"{edge}/down", CLOUD, edge, ledger.CLOUD_EDGE, backhaul.down, backhaul.latency)
+        return (own,) if port is None else (Leg(f"{CLOUD}/out", CLOUD, edge, "", port.down, 0.0), own)
 
 
 def deal_devices(shares: dict[str, float], clients: int, seed: int) -> list[str]:

@@ -1,0 +1,386 @@
+"""Links that transfers share: max-min fairness in continuous time.
+
+Every transfer is a flow over all links of its route at once. At every instant the rates are max-min fair: no link carries
+more than its bandwidth, and every flow is held back by some link on its route that is full and on which nobody is faster. A
+flow occupies its links until its last byte has left; its latency comes after that and occupies nothing.
+
+How it stays cheap:
+
+- Flows that cross the same links with others on them, and could go equally fast alone, always have the same rate. They form
+  a *bundle* with one virtual clock, the bits that each member has been served since the bundle began; a flow ends when that
+  clock reaches a value fixed at its start. A bundle of a thousand flows costs as much as one, but for a heap.
+- A link on which all flows could run at full speed holds nobody back, so a flow that comes or goes there changes no other
+  rate. Only where a link is too narrow for what crosses it are rates worked out anew, and only for the bundles that are
+  connected to it by such links.
+- All flows that come and go at one instant are taken together.
+
+A link's bandwidth may change over time (a trace). A flow that is stopped leaves at once; what it has sent is known.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+import simpy
+from simpy.events import EventPriority
+
+from emulator.world.fleet import Leg
+
+_AFTER_ALL_ELSE = EventPriority(5)  # rates are worked out after everything else that happens at an instant
+_NOTHING_BITS = 0.01  # equal flows end together: what rounding sets apart by less than this is one instant
+_SLACK = 1e-9  # relative: what a sum of rates may exceed a bandwidth by rounding alone
+
+
+class Capacity(Protocol):
+    """Bandwidth over time, such as `traces.step.StepFunction`."""
+
+    def at(self, t: float, /) -> float:
+        """Bits a second at an instant."""
+
+    def next_change(self, t: float, /) -> float:
+        """The next instant at which it changes; infinity if it does not."""
+
+
+class Flow:
+    """A transfer on its way. ``done`` happens when its last byte has left; `SharedNetwork.stop` takes it off the links."""
+
+    __slots__ = ("_bundle", "_ends_at", "_id", "_links", "_size_bits", "done")
+
+    def __init__(self, number: int, links: tuple[_Link, ...], size_bits: float, done: simpy.Event) -> None:
+        self._id = number
+        self._links = links
+        self._size_bits = size_bits
+        self._bundle: _Bundle | None = None
+        self._ends_at = 0.0  # on the bundle's virtual clock
+        self.done = done
+
+
+class _Link:
+    """One direction of a link: who crosses it, and what they could use at most."""
+
+    __slots__ = ("bundles", "capacity", "demand_bps", "flows", "name", "rate_bps", "was_narrow", "watched")
+
+    def __init__(self, name: str, capacity: Capacity | float) -> None:
+        self.name = name
+        self.capacity = capacity
+        self.rate_bps = 0.0  # its bandwidth now
+        self.flows: dict[Flow, None] = {}
+        self.bundles: dict[_Bundle, None] = {}
+        self.demand_bps = 0.0  # the sum over flows of what each could use alone
+        self.was_narrow = False  # when rates were last worked out
+        self.watched = False  # whether its next change of bandwidth is scheduled
+
+    @property
+    def narrow(self) -> bool:
+        """Whether it cannot carry all of its flows at their full speed."""
+        return len(self.flows) > 1 and self.demand_bps > self.rate_bps * (1 + _SLACK)
+
+
+class _Bundle:
+    """Flows of equal rate. ``served_bits`` is the virtual clock: what each member was sent since the bundle began."""
+
+    __slots__ = ("cap_bps", "heap", "key", "links", "rate_bps", "served_bits", "size", "updated_s", "version")
+
+    def __init__(self, key: tuple[object, ...], links: tuple[_Link, ...], cap_bps: float, now: float) -> None:
+        self.key = key
+        self.links = links  # those with others on them
+        self.cap_bps = cap_bps
+        self.heap: list[tuple[float, int, Flow]] = []
+        self.size = 0
+        self.rate_bps = 0.0  # of each member
+        self.served_bits = 0.0
+        self.updated_s = now
+        self.version = 0
+
+    def advance(self, now: float) -> None:
+        self.served_bits += self.rate_bps * (now - self.updated_s)
+        self.updated_s = now
+
+
+class SharedNetwork:
+    """Carries flows over links. `transfer` is what the world uses; `send` and `stop` give more control."""
+
+    def __init__(self, env: simpy.Environment, capacities: dict[str, Capacity] | None = None) -> None:
+        """``capacities`` gives links by name a bandwidth that changes over time, in place of what routes say."""
+        self._env = env
+        self._capacities = capacities or {}
+        self._links: dict[str, _Link] = {}
+        self._bundles: dict[tuple[object, ...], _Bundle] = {}
+        self._numbers = itertools.count()
+        self._new: list[Flow] = []
+        self._dirty: dict[_Link, None] = {}
+        self._settling = False
+        self._ends: list[
+            tuple[float, int, int, _Bundle]
+        ] = []  # when bundles lose their next member; old versions are skipped
+        self._wakes_at = math.inf
+
+    def transfer(self, route: Sequence[Leg], size_bytes: int) -> simpy.Event:
+        """An event that happens when the last byte has arrived."""
+        latency_s = sum(leg.latency_s for leg in route)
+        flow = self.send(route, size_bytes)
+        if latency_s == 0:
+            return flow.done
+        arrived = self._env.event()
+        flow.done.callbacks.append(lambda _: self._env.schedule(_succeed(arrived), delay=latency_s))
+        return arrived
+
+    def send(self, route: Sequence[Leg], size_bytes: int) -> Flow:
+        """Puts a flow on the links of a route, now."""
+        links = tuple(dict.fromkeys(self._link(leg) for leg in route))
+        flow = Flow(next(self._numbers), links, 8.0 * size_bytes, self._env.event())
+        if size_bytes == 0:
+            flow.done.succeed()
+            return flow
+        self._new.append(flow)
+        self._settle_soon()
+        return flow
+
+    def stop(self, flow: Flow) -> float:
+        """Takes a flow off its links; returns the bytes that it has sent. Its ``done`` never happens."""
+        if flow in self._new:
+            self._new.remove(flow)
+            return 0.0
+        bundle = flow._bundle
+        if bundle is None:
+            return flow._size_bits / 8
+        bundle.advance(self._env.now)
+        sent_bits = flow._size_bits - max(0.0, flow._ends_at - bundle.served_bits)
+        self._take_off(flow)
+        self._settle_soon()
+        return sent_bits / 8
+
+    def rate_bps(self, flow: Flow) -> float:
+        """What a flow is sent a second, now."""
+        return 0.0 if flow._bundle is None else flow._bundle.rate_bps
+
+    def load_bps(self, name: str) -> float:
+        """What a link carries, now."""
+        link = self._links.get(name)
+        return 0.0 if link is None else sum(self.rate_bps(f) for f in link.flows)
+
+    def _link(self, leg: Leg) -> _Link:
+        link = self._links.get(leg.link)
+        if link is None:
+            capacity = self._capacities.get(leg.link, leg.bandwidth_bps)
+            link = self._links[leg.link] = _Link(leg.link, capacity)
+            link.rate_bps = capacity if isinstance(capacity, float | int) else capacity.at(self._env.now)
+        return link
+
+    def _settle_soon(self) -> None:
+        if not self._settling:
+            self._settling = True
+            event = _succeed(self._env.event())
+            event.callbacks.append(lambda _: self._settle())
+            self._env.schedule(event, priority=_AFTER_ALL_ELSE)
+
+    def _settle(self) -> None:
+        """Takes in all that came and went at this instant, and gives every flow that it touches its new rate."""
+        self._settling = False
+        now = self._env.now
+        arrived, self._new = self._new, []
+        for flow in arrived:
+            for link in flow._links:
+                self._refresh(link)
+                link.flows[flow] = None
+        regroup = dict.fromkeys(arrived)
+        for flow in arrived:
+            for link in flow._links:
+                if len(link.flows) == 2:  # its first flow is no longer alone on it: it belongs to another bundle now
+                    regroup |= dict.fromkeys(link.flows)
+        for flow in regroup:
+            self._bundle_anew(flow, now)
+        self._work_out(now)
+        self._wake_up()
+
+    def _refresh(self, link: _Link) -> None:
+        """Reads a link's bandwidth where it changes over time, and makes sure to be there when it changes next."""
+        if isinstance(link.capacity, float | int):
+            return
+        now = self._env.now
+        link.rate_bps = link.capacity.at(now)
+        if not link.watched:
+            change = link.capacity.next_change(now)
+            if change < math.inf:
+                link.watched = True
+                event = _succeed(self._env.event())
+                event.callbacks.append(lambda _: self._changed(link))
+                self._env.schedule(event, delay=change - now)
+
+    def _changed(self, link: _Link) -> None:
+        """A link's bandwidth has changed: flows that had it for themselves have another bandwidth of their own now."""
+        link.watched = False
+        if link.flows:
+            self._refresh(link)
+            for flow in list(link.flows):
+                self._bundle_anew(flow, self._env.now)
+            self._dirty[link] = None
+            self._settle_soon()
+
+    def _bundle_anew(self, flow: Flow, now: float) -> None:
+        """Puts a flow into the bundle of its kind, with what is left of it."""
+        left_bits = flow._size_bits
+        old = flow._bundle
+        if old is not None:
+            old.advance(now)
+            left_bits = flow._ends_at - old.served_bits
+            if left_bits <= _NOTHING_BITS:  # it ends at this very instant
+                self._end(flow)
+                return
+            self._leave(flow)
+        shared = tuple(link for link in flow._links if len(link.flows) > 1)
+        cap_bps = min(link.rate_bps for link in flow._links)
+        key = (*(link.name for link in shared), cap_bps)
+        bundle = self._bundles.get(key)
+        if bundle is None:
+            bundle = self._bundles[key] = _Bundle(key, shared, cap_bps, now)
+            for link in shared:
+                link.bundles[bundle] = None
+        bundle.advance(now)
+        bundle.size += 1
+        flow._bundle = bundle
+        flow._ends_at = bundle.served_bits + left_bits
+        heapq.heappush(bundle.heap, (flow._ends_at, flow._id, flow))
+        for link in shared:
+            link.demand_bps += cap_bps
+            self._dirty[link] = None
+        if not shared or bundle.rate_bps == 0:
+            self._set_rate(bundle, cap_bps, now)
+        else:
+            self._schedule_end(bundle, now)
+
+    def _leave(self, flow: Flow) -> None:
+        bundle = flow._bundle
+        assert bundle is not None
+        flow._bundle = None
+        bundle.size -= 1
+        for link in bundle.links:
+            link.demand_bps -= bundle.cap_bps
+            self._dirty[link] = None
+        if bundle.size == 0:
+            bundle.version += 1
+            del self._bundles[bundle.key]
+            for link in bundle.links:
+                del link.bundles[bundle]
+
+    def _end(self, flow: Flow) -> None:
+        self._take_off(flow)
+        flow.done.succeed()
+
+    def _take_off(self, flow: Flow) -> None:
+        self._leave(flow)
+        for link in flow._links:
+            del link.flows[flow]
+            if not link.flows:
+                link.demand_bps = 0.0  # rounding does not add up over a run
+
+    def _work_out(self, now: float) -> None:
+        """New rates for every bundle that is connected by narrow links to a link that changed."""
+        seen: set[_Bundle] = set()
+        dirty, self._dirty = self._dirty, {}
+        for start in dirty:
+            if not start.narrow and not start.was_narrow:
+                continue  # it held nobody back before and does not now
+            for bundle, rate_bps in _max_min(self._component(start, seen)).items():
+                if rate_bps != bundle.rate_bps:
+                    bundle.advance(now)
+                    self._set_rate(bundle, rate_bps, now)
+        for link in dirty:
+            link.was_narrow = link.narrow
+
+    def _component(self, start: _Link, seen: set[_Bundle]) -> list[_Bundle]:
+        component: list[_Bundle] = []
+        waiting = [b for b in start.bundles if b not in seen]
+        seen.update(waiting)
+        while waiting:
+            bundle = waiting.pop()
+            component.append(bundle)
+            for link in bundle.links:
+                if link.narrow:
+                    fresh = [b for b in link.bundles if b not in seen]
+                    seen.update(fresh)
+                    waiting += fresh
+        return component
+
+    def _set_rate(self, bundle: _Bundle, rate_bps: float, now: float) -> None:
+        bundle.rate_bps = rate_bps
+        self._schedule_end(bundle, now)
+
+    def _schedule_end(self, bundle: _Bundle, now: float) -> None:
+        """Notes when the bundle's next member ends."""
+        while bundle.heap and bundle.heap[0][2]._bundle is not bundle:
+            heapq.heappop(bundle.heap)
+        bundle.version += 1
+        if bundle.heap and bundle.rate_bps > 0:
+            left_bits = max(0.0, bundle.heap[0][0] - bundle.served_bits)
+            heapq.heappush(self._ends, (now + left_bits / bundle.rate_bps, bundle.version, id(bundle), bundle))
+
+    def _wake_up(self) -> None:
+        """Makes sure to be there when the next flow ends."""
+        while self._ends and self._ends[0][1] != self._ends[0][3].version:
+            heapq.heappop(self._ends)
+        if self._ends and self._ends[0][0] < self._wakes_at:
+            self._wakes_at = self._ends[0][0]
+            event = _succeed(self._env.event())
+            event.callbacks.append(lambda _: self._finish_flows())
+            self._env.schedule(event, delay=max(0.0, self._wakes_at - self._env.now))
+
+    def _finish_flows(self) -> None:
+        """Ends every flow that is due now."""
+        now = self._env.now
+        self._wakes_at = math.inf
+        horizon = now + 4 * math.ulp(now)  # the clock may have been set a rounding short of what was due
+        while self._ends and (self._ends[0][0] <= horizon or self._ends[0][1] != self._ends[0][3].version):
+            _, version, _, bundle = heapq.heappop(self._ends)
+            if version != bundle.version:
+                continue
+            bundle.advance(now)
+            due_bits = bundle.heap[0][0]
+            bundle.served_bits = max(bundle.served_bits, due_bits)
+            while bundle.heap and bundle.heap[0][0] <= bundle.served_bits + _NOTHING_BITS:
+                flow = heapq.heappop(bundle.heap)[2]
+                if flow._bundle is bundle:
+                    self._end(flow)
+            if bundle.size:
+                self._schedule_end(bundle, now)
+        if self._dirty:
+            self._settle_soon()
+        self._wake_up()
+
+
+def _max_min(bundles: Iterable[_Bundle]) -> dict[_Bundle, float]:
+    """Max-min fair rates by progressive filling: all rates rise together until a link is full or a flow is at its own limit."""
+    rates: dict[_Bundle, float] = {}
+    open_bundles = dict.fromkeys(bundles)
+    left = {link: link.rate_bps for b in open_bundles for link in b.links if link.narrow}
+    counts = dict.fromkeys(left, 0)
+    for bundle in open_bundles:
+        for link in bundle.links:
+            if link in counts:
+                counts[link] += bundle.size
+    while open_bundles:
+        narrowest = min((link for link in left if counts[link]), key=lambda k: left[k] / counts[k], default=None)
+        level = math.inf if narrowest is None else max(0.0, left[narrowest] / counts[narrowest])
+        frozen = [b for b in open_bundles if b.cap_bps <= level]
+        if not frozen:
+            assert narrowest is not None
+            frozen = [b for b in open_bundles if narrowest in b.links]
+        for bundle in frozen:
+            rates[bundle] = min(bundle.cap_bps, level)
+            del open_bundles[bundle]
+            for link in bundle.links:
+                if link in left:
+                    left[link] -= rates[bundle] * bundle.size
+                    counts[link] -= bundle.size
+    return rates
+
+
+def _succeed(event: simpy.Event) -> simpy.Event:
+    """Marks an event as one that will have succeeded, for scheduling by hand."""
+    event._ok = True
+    event._value = None
+    return event
