@@ -32,6 +32,7 @@ from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory
 from emulator.ledger import Ledger
 from emulator.methods.session import METRICS, Metrics, Session
+from emulator.rng import stream
 from emulator.scenario import Loaded, Scenario, dump
 from emulator.world.fleet import Fleet
 from emulator.world.network import DedicatedNetwork, Network
@@ -169,7 +170,10 @@ def assemble(scenario: Scenario, lab: Lab, ledger: Ledger | None = None) -> Sess
     env = simpy.Environment()
     fleet = Fleet(scenario.topology, scenario.seed)
     workload = Workload(facts.state_size * BYTES_PER_PARAMETER, facts.forward_flops)
-    network: Network = SharedNetwork(env) if scenario.topology.sharing == "max-min" else DedicatedNetwork(env)
+    jitter = stream(scenario.seed, "jitter")
+    network: Network = (
+        SharedNetwork(env, jitter) if scenario.topology.sharing == "max-min" else DedicatedNetwork(env, jitter)
+    )
     world = World(env, fleet, network, workload, ledger)
     powers = {name: device.power for name, device in zip(fleet.client_names, fleet.client_devices, strict=True)}
     return Session(scenario, world, lab, Meter(ledger, powers))

@@ -29,12 +29,31 @@ class Data(Params):
     )
 
 
-class Link(Params):
+class Jitter(Params):
+    """Random extra latency, drawn for every transfer."""
+
+    kind: Literal["exponential", "uniform", "normal"] = Field(
+        description="exponential with this mean; uniform from 0 to it; normal around 0 with this standard deviation"
+    )
+    scale: PositiveSeconds
+
+
+class Imperfect(Params):
+    """What every kind of link may have."""
+
+    latency: Seconds = Field(0.0, description="one way, added once to every transfer")
+    jitter: Jitter | None = Field(None, description="random extra latency; the sum is never below 0")
+    overhead: Seconds = Field(0.0, description="fixed time of every transfer beside its latency (handshakes, protocol)")
+    loss: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.0, description="share of packets lost and sent again: leaves 1 - loss of the bandwidth"
+    )
+
+
+class Link(Imperfect):
     """A link between two neighbours. ``up`` is towards the cloud, ``down`` away from it; the two never share bandwidth."""
 
     up: BitsPerSecond
     down: BitsPerSecond
-    latency: Seconds = Field(0.0, description="one way, added once to every transfer")
 
 
 class SharedLink(Params):
@@ -44,11 +63,10 @@ class SharedLink(Params):
     down: BitsPerSecond
 
 
-class PeerLink(Params):
+class PeerLink(Imperfect):
     """What a client has for direct transfers to and from other clients."""
 
     bandwidth: BitsPerSecond
-    latency: Seconds = 0.0
 
 
 class Links(Params):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from devices.profile import DeviceProfile, find_profile
 from emulator import ledger
 from emulator.rng import stream
-from emulator.scenario.schema import Topology
+from emulator.scenario.schema import Imperfect, Jitter, Topology
 
 CLOUD = "cloud"
 
@@ -39,6 +39,7 @@ class Leg:
     hop: str
     bandwidth_bps: float
     latency_s: float
+    jitter: Jitter | None = None
 
 
 class Fleet:
@@ -84,8 +85,8 @@ class Fleet:
         peer = self.topology.links.peer
         if peer is not None:
             # Each client has one radio for its peers: what it sends and what it receives share it, each on its own.
-            out = Leg(f"{sender}/peer-out", sender, receiver, ledger.CLIENT_CLIENT, peer.bandwidth, peer.latency)
-            return out, Leg(f"{receiver}/peer-in", sender, receiver, "", peer.bandwidth, 0.0)
+            out = _leg(f"{sender}/peer-out", sender, receiver, ledger.CLIENT_CLIENT, peer.bandwidth, peer)
+            return out, Leg(f"{receiver}/peer-in", sender, receiver, "", peer.bandwidth * (1 - peer.loss), 0.0)
         here, there = self.home(self._number[sender]), self.home(self._number[receiver])
         # Through the edge an exchange is still one exchange between two clients: it is booked once, on its first leg.
         up = self._access_up(sender, here, receiver, ledger.CLIENT_CLIENT)
@@ -95,23 +96,28 @@ class Fleet:
 
     def _access_up(self, client: str, home: str, receiver: str, hop: str) -> tuple[Leg, ...]:
         access, cell = self.topology.links.access, self.topology.links.cell
-        own = Leg(f"{client}/up", client, receiver, hop, access.up, access.latency)
+        own = _leg(f"{client}/up", client, receiver, hop, access.up, access)
         return (own,) if cell is None else (own, Leg(f"{home}/cell-up", client, home, "", cell.up, 0.0))
 
     def _access_down(self, home: str, client: str, hop: str) -> tuple[Leg, ...]:
         access, cell = self.topology.links.access, self.topology.links.cell
-        own = Leg(f"{client}/down", home, client, hop, access.down, access.latency)
+        own = _leg(f"{client}/down", home, client, hop, access.down, access)
         return (own,) if cell is None else (Leg(f"{home}/cell-down", home, client, "", cell.down, 0.0), own)
 
     def _backhaul_up(self, edge: str) -> tuple[Leg, ...]:
         backhaul, port = self.topology.links.backhaul, self.topology.links.cloud
-        own = Leg(f"{edge}/up", edge, CLOUD, ledger.EDGE_CLOUD, backhaul.up, backhaul.latency)
+        own = _leg(f"{edge}/up", edge, CLOUD, ledger.EDGE_CLOUD, backhaul.up, backhaul)
         return (own,) if port is None else (own, Leg(f"{CLOUD}/in", edge, CLOUD, "", port.up, 0.0))
 
     def _backhaul_down(self, edge: str) -> tuple[Leg, ...]:
         backhaul, port = self.topology.links.backhaul, self.topology.links.cloud
-        own = Leg(f"{edge}/down", CLOUD, edge, ledger.CLOUD_EDGE, backhaul.down, backhaul.latency)
+        own = _leg(f"{edge}/down", CLOUD, edge, ledger.CLOUD_EDGE, backhaul.down, backhaul)
         return (own,) if port is None else (Leg(f"{CLOUD}/out", CLOUD, edge, "", port.down, 0.0), own)
+
+
+def _leg(link: str, sender: str, receiver: str, hop: str, bandwidth_bps: float, kind: Imperfect) -> Leg:
+    """A leg with all that its kind of link has: what is lost takes bandwidth, what every transfer pays counts as latency."""
+    return Leg(link, sender, receiver, hop, bandwidth_bps * (1 - kind.loss), kind.latency + kind.overhead, kind.jitter)
 
 
 def deal_devices(shares: dict[str, float], clients: int, seed: int) -> list[str]:

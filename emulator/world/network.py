@@ -1,10 +1,11 @@
-"""How long a transfer takes. The world asks a `Network`; which one decides whether transfers share capacity."""
+"""How long a transfer takes. The world asks a `Network`; which one decides whether transfers share bandwidth."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Protocol
 
+import numpy as np
 import simpy
 
 from emulator.world.fleet import Leg
@@ -18,16 +19,28 @@ class Network(Protocol):
 
 
 class DedicatedNetwork:
-    """Every transfer has every link to itself: the sum of latencies plus the bits over the narrowest link."""
+    """Every transfer has every link to itself: its latency plus the bits over the narrowest link."""
 
-    def __init__(self, env: simpy.Environment) -> None:
+    def __init__(self, env: simpy.Environment, rng: np.random.Generator) -> None:
         self._env = env
+        self._rng = rng
 
     def transfer(self, route: Sequence[Leg], size_bytes: int) -> simpy.Event:
         """See `Network.transfer`."""
-        return self._env.timeout(transfer_s(route, size_bytes))
+        narrowest_bps = min(leg.bandwidth_bps for leg in route)
+        return self._env.timeout(latency_s(route, self._rng) + 8 * size_bytes / narrowest_bps)
 
 
-def transfer_s(route: Sequence[Leg], size_bytes: int) -> float:
-    """Seconds for so many bytes over a route that nobody else uses."""
-    return sum(leg.latency_s for leg in route) + 8 * size_bytes / min(leg.bandwidth_bps for leg in route)
+def latency_s(route: Sequence[Leg], rng: np.random.Generator) -> float:
+    """The latency of one transfer over a route, jitter included: drawn anew for every leg that has it."""
+    total = 0.0
+    for leg in route:
+        extra_s = 0.0
+        if leg.jitter is not None:
+            scale = leg.jitter.scale
+            if leg.jitter.kind == "exponential":
+                extra_s = float(rng.exponential(scale))
+            else:
+                extra_s = float(rng.uniform(0, scale) if leg.jitter.kind == "uniform" else rng.normal(0, scale))
+        total += max(0.0, leg.latency_s + extra_s)
+    return total

@@ -25,10 +25,12 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+import numpy as np
 import simpy
 from simpy.events import EventPriority
 
 from emulator.world.fleet import Leg
+from emulator.world.network import latency_s
 
 _AFTER_ALL_ELSE = EventPriority(5)  # rates are worked out after everything else that happens at an instant
 _NOTHING_BITS = 0.01  # equal flows end together: what rounding sets apart by less than this is one instant
@@ -104,9 +106,12 @@ class _Bundle:
 class SharedNetwork:
     """Carries flows over links. `transfer` is what the world uses; `send` and `stop` give more control."""
 
-    def __init__(self, env: simpy.Environment, capacities: dict[str, Capacity] | None = None) -> None:
-        """``capacities`` gives links by name a bandwidth that changes over time, in place of what routes say."""
+    def __init__(
+        self, env: simpy.Environment, rng: np.random.Generator, capacities: dict[str, Capacity] | None = None
+    ) -> None:
+        """``rng`` draws jitter. ``capacities`` gives links by name a bandwidth over time, in place of what routes say."""
         self._env = env
+        self._rng = rng
         self._capacities = capacities or {}
         self._links: dict[str, _Link] = {}
         self._bundles: dict[tuple[object, ...], _Bundle] = {}
@@ -121,12 +126,12 @@ class SharedNetwork:
 
     def transfer(self, route: Sequence[Leg], size_bytes: int) -> simpy.Event:
         """An event that happens when the last byte has arrived."""
-        latency_s = sum(leg.latency_s for leg in route)
+        after_s = latency_s(route, self._rng)
         flow = self.send(route, size_bytes)
-        if latency_s == 0:
+        if after_s == 0:
             return flow.done
         arrived = self._env.event()
-        flow.done.callbacks.append(lambda _: self._env.schedule(_succeed(arrived), delay=latency_s))
+        flow.done.callbacks.append(lambda _: self._env.schedule(_succeed(arrived), delay=after_s))
         return arrived
 
     def send(self, route: Sequence[Leg], size_bytes: int) -> Flow:
@@ -183,15 +188,15 @@ class SharedNetwork:
         self._settling = False
         now = self._env.now
         arrived, self._new = self._new, []
+        regroup: dict[Flow, None] = {}
+        for link in dict.fromkeys(link for flow in arrived for link in flow._links):
+            self._refresh(link)
+            if len(link.flows) == 1:  # its flow is no longer alone on it: it belongs to another bundle now
+                regroup |= link.flows
         for flow in arrived:
             for link in flow._links:
-                self._refresh(link)
                 link.flows[flow] = None
-        regroup = dict.fromkeys(arrived)
-        for flow in arrived:
-            for link in flow._links:
-                if len(link.flows) == 2:  # its first flow is no longer alone on it: it belongs to another bundle now
-                    regroup |= dict.fromkeys(link.flows)
+        regroup |= dict.fromkeys(arrived)
         for flow in regroup:
             self._bundle_anew(flow, now)
         self._work_out(now)

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emulator.ledger import Ledger, Tag
+from emulator.rng import stream
 from emulator.scenario import Loaded
 from emulator.world.fleet import Fleet, Leg
 from emulator.world.sharing import Flow, SharedNetwork
@@ -48,7 +49,7 @@ def play(transfers: Sequence[Sent], network: SharedNetwork, env: simpy.Environme
 
 def ends(*transfers: Sent) -> list[float]:
     env = simpy.Environment()
-    play(transfers, SharedNetwork(env), env)
+    play(transfers, SharedNetwork(env, stream(0, "jitter")), env)
     return [t.end_s for t in transfers]
 
 
@@ -80,7 +81,7 @@ def test_two_bottlenecks_in_series() -> None:
 def test_the_classic_example_of_max_min_fairness() -> None:
     # A line of two links of 10 and 20: a long flow over both and one short flow on each. Rates 5, 5 and 15.
     env = simpy.Environment()
-    network = SharedNetwork(env)
+    network = SharedNetwork(env, stream(0, "jitter"))
     long, first, second = (
         network.send(r, 100 * MB) for r in ([leg("a", 10), leg("b", 20)], [leg("a", 10)], [leg("b", 20)])
     )
@@ -100,6 +101,11 @@ def test_latency_comes_once_and_occupies_nothing() -> None:
     assert ends(*transfers, Sent(2.0, [leg("l", 8, 0.5)], MB)) == pytest.approx([2.75, 2.75, 3.5], rel=1e-12)
 
 
+def test_two_that_come_at_once_find_one_there() -> None:
+    found = ends(Sent(0.0, [leg("l", 8)], 2 * MB), Sent(1.0, [leg("l", 8)], MB), Sent(1.0, [leg("l", 8)], MB))
+    assert found == pytest.approx([4.0, 4.0, 4.0], rel=1e-12)
+
+
 def test_no_bytes_take_the_latency_alone() -> None:
     assert ends(Sent(1.0, [leg("l", 8, 0.5)], 0)) == [1.5]
 
@@ -110,7 +116,7 @@ def test_two_flows_of_one_client_share_its_access_link() -> None:
 
 def test_a_stopped_flow_gives_its_share_back_and_says_what_it_sent() -> None:
     env = simpy.Environment()
-    network = SharedNetwork(env)
+    network = SharedNetwork(env, stream(0, "jitter"))
     first, second = network.send([leg("l", 8)], 2 * MB), network.send([leg("l", 8)], 2 * MB)
     env.run(until=1.0)
     assert network.stop(first) == pytest.approx(0.5 * MB)
@@ -124,14 +130,14 @@ def test_a_stopped_flow_gives_its_share_back_and_says_what_it_sent() -> None:
 def test_bandwidth_follows_a_trace() -> None:
     env = simpy.Environment()
     trace = StepFunction.of([0.0, 1.0, 3.0], [8e6, 0.0, 4e6], period_s=10.0)
-    network = SharedNetwork(env, {"l": trace})
+    network = SharedNetwork(env, stream(0, "jitter"), {"l": trace})
     transfers = [Sent(0.5, [leg("l", 99)], MB), Sent(3.0, [leg("l", 99)], MB), Sent(20.0, [leg("l", 99)], MB)]
     play(transfers, network, env)
     # The first: 4 Mbit in half a second, nothing for two, then half of 4 Mbit/s: 2 s more. The second has 4 Mbit left then.
     assert [t.end_s for t in transfers] == pytest.approx([5.0, 6.0, 21.0], rel=1e-12)
     alone = Sent(0.25, [leg("l", 99)], 2 * MB)
     env = simpy.Environment()
-    play([alone], SharedNetwork(env, {"l": trace}), env)
+    play([alone], SharedNetwork(env, stream(0, "jitter"), {"l": trace}), env)
     assert alone.end_s == pytest.approx(trace.time_to_accumulate(0.25, 16e6), rel=1e-12)
 
 
@@ -149,7 +155,7 @@ def test_rates_are_max_min_fair_and_bytes_are_conserved(
     speed: dict[str, float], given_: list[tuple[float, list[str], int]]
 ) -> None:
     env = simpy.Environment()
-    network = SharedNetwork(env)
+    network = SharedNetwork(env, stream(0, "jitter"))
     flows: list[tuple[list[str], Flow]] = []
     last = 0.0
 
@@ -221,7 +227,7 @@ def test_agrees_with_brute_force(speed: dict[str, float], given_: list[tuple[flo
 
 def test_a_thousand_flows_that_come_one_after_another_do_not_cost_a_million_steps() -> None:
     env = simpy.Environment()
-    network = SharedNetwork(env)
+    network = SharedNetwork(env, stream(0, "jitter"))
     steps = 0
     work_out = network._work_out
 
@@ -241,7 +247,7 @@ def test_the_world_shares_cells_backhauls_and_the_clouds_port(small: Callable[..
     def seconds(*changes: str) -> float:
         topology = small("method=fedavg", *changes).scenario.topology
         env = simpy.Environment()
-        world = World(env, Fleet(topology, 0), SharedNetwork(env), Workload(0, 1.0), Ledger())
+        world = World(env, Fleet(topology, 0), SharedNetwork(env, stream(0, "jitter")), Workload(0, 1.0), Ledger())
         events = [world.send(name, "cloud", MB, Tag("model")) for name in world.fleet.client_names]
         env.run(env.all_of(events))
         return world.now

@@ -12,10 +12,12 @@ from devices.profile import find_profile
 from emulator import ledger
 from emulator.ledger import Ledger, Tag
 from emulator.registry import Chosen
+from emulator.rng import stream
 from emulator.scenario import Loaded
 from emulator.world.fleet import Fleet, deal_devices
 from emulator.world.network import DedicatedNetwork
 from emulator.world.operations import CurveParams, secure_aggregation
+from emulator.world.sharing import SharedNetwork
 from emulator.world.world import Workload, World
 
 TAG = Tag("test", 1)
@@ -24,9 +26,12 @@ TAG = Tag("test", 1)
 def make_world(loaded: Loaded) -> World:
     env = simpy.Environment()
     fleet = Fleet(loaded.scenario.topology, loaded.scenario.seed)
-    return World(env, fleet, DedicatedNetwork(env), Workload(1000, 1e6), Ledger())
+    networks = {"dedicated": DedicatedNetwork, "max-min": SharedNetwork}
+    network = networks[loaded.scenario.topology.sharing](env, stream(1, "jitter"))
+    return World(env, fleet, network, Workload(1000, 1e6), Ledger())
 
 
+@pytest.mark.parametrize("sharing", ["dedicated", "max-min"])
 @pytest.mark.parametrize(
     ("sender", "receiver", "seconds", "hops"),
     [
@@ -41,9 +46,9 @@ def make_world(loaded: Loaded) -> World:
     ],
 )
 def test_a_transfer_takes_latency_plus_bits_over_the_narrowest_link(
-    small: Callable[..., Loaded], sender: str, receiver: str, seconds: float, hops: list[str]
+    small: Callable[..., Loaded], sharing: str, sender: str, receiver: str, seconds: float, hops: list[str]
 ) -> None:
-    world = make_world(small())
+    world = make_world(small(f"topology.sharing={sharing}"))
     world.env.run(world.send(sender, receiver, 1_000_000, TAG))
     assert world.now == pytest.approx(seconds, rel=1e-12)
     assert [row.hop for row in world.ledger.rows] == hops
@@ -107,3 +112,28 @@ def test_a_device_mix_is_met_by_largest_remainder() -> None:
     assert sorted((n, names.count(n)) for n in set(names)) == [("android-mid", 2), ("jetson-nano", 3), ("laptop", 6)]
     assert names != deal_devices({"laptop": 0.5, "jetson-nano": 0.3, "android-mid": 0.2}, 11, seed=2)
     assert deal_devices({"laptop": 0.1, "jetson-nano": 0.9}, 10, 0).count("laptop") == 1
+
+
+@pytest.mark.parametrize("sharing", ["dedicated", "max-min"])
+def test_loss_takes_bandwidth_and_overhead_takes_time(small: Callable[..., Loaded], sharing: str) -> None:
+    access = "{up: 8 Mbit/s, down: 16 Mbit/s, latency: 20 ms, overhead: 100 ms, loss: 0.2}"
+    world = make_world(small(f"topology.sharing={sharing}", f"topology.links.access={access}"))
+    world.env.run(world.send("client-0", "edge-0", 1_000_000, TAG))
+    assert world.now == pytest.approx(0.020 + 0.100 + 8e6 / (0.8 * 8e6), rel=1e-12)
+
+
+@pytest.mark.parametrize("sharing", ["dedicated", "max-min"])
+@pytest.mark.parametrize(("kind", "mean_s"), [("exponential", 0.2), ("uniform", 0.1), ("normal", 0.0)])
+def test_jitter_is_drawn_for_every_transfer(
+    small: Callable[..., Loaded], sharing: str, kind: str, mean_s: float
+) -> None:
+    access = f"{{up: 8 Mbit/s, down: 16 Mbit/s, latency: 2 s, jitter: {{kind: {kind}, scale: 200 ms}}}}"
+    world = make_world(small(f"topology.sharing={sharing}", f"topology.links.access={access}"))
+    times = []
+    for _ in range(2000):
+        start = world.now
+        world.env.run(world.send("client-0", "edge-0", 0, TAG))
+        times.append(world.now - start - 2.0)
+    assert sum(times) / len(times) == pytest.approx(mean_s, abs=4 * 0.2 / 2000**0.5)
+    assert len(set(times)) > 1900
+    assert min(times) >= (-2.0 if kind == "normal" else -1e-9)
