@@ -7,6 +7,9 @@ dropouts. The constants are least-squares fits of relative errors to their mean 
 the server's is met within 7 % at 100 clients from 10,000 parameters on, and within 8 % up to 300 clients from
 100,000 parameters on. Groups below 100 clients are an extrapolation. The server also showed a cubic term
 (secret sharing) of 1.8e-7 n³ seconds, which is left out: up to 100 clients it is below 0.2 s.
+
+This is the short form, quadratic in n, that device profiles hold. `devices.secagg.cost` counts the protocol's operations
+and bytes one by one; on the same measurements the two agree within 6 % up to 100 clients at the reference setting below.
 """
 
 from __future__ import annotations

@@ -36,6 +36,7 @@ from emulator.rng import stream
 from emulator.scenario import Loaded, Scenario, dump
 from emulator.world.fleet import Fleet
 from emulator.world.network import DedicatedNetwork, Network
+from emulator.world.played import bandwidths
 from emulator.world.sharing import SharedNetwork
 from emulator.world.world import Workload, World
 
@@ -170,13 +171,18 @@ def assemble(scenario: Scenario, lab: Lab, ledger: Ledger | None = None) -> Sess
     env = simpy.Environment()
     fleet = Fleet(scenario.topology, scenario.seed)
     workload = Workload(facts.state_size * BYTES_PER_PARAMETER, facts.forward_flops)
-    jitter = stream(scenario.seed, "jitter")
-    network: Network = (
-        SharedNetwork(env, jitter) if scenario.topology.sharing == "max-min" else DedicatedNetwork(env, jitter)
-    )
+    network: Network = network_of(scenario, env)
     world = World(env, fleet, network, workload, ledger)
     powers = {name: device.power for name, device in zip(fleet.client_names, fleet.client_devices, strict=True)}
     return Session(scenario, world, lab, Meter(ledger, powers))
+
+
+def network_of(scenario: Scenario, env: simpy.Environment) -> Network:
+    """The network that a scenario asks for. Raises `InputError` where a trace cannot be played."""
+    topology, jitter = scenario.topology, stream(scenario.seed, "jitter")
+    if topology.sharing == "dedicated":
+        return DedicatedNetwork(env, jitter)
+    return SharedNetwork(env, jitter, dict(bandwidths(topology, scenario.seed)))
 
 
 def metrics_csv(rows: list[Metrics]) -> str:

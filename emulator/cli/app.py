@@ -36,11 +36,11 @@ PluginOption = Annotated[
 ]
 MemoOption = Annotated[
     Path | None,
-    typer.Option("--memo", metavar="FILE", help="Where results are remembered. [default: in the user's cache folder]"),
+    typer.Option("--memo", metavar="FILE", help="Where results are remembered. (default: in the user's cache folder)"),
 ]
 NoMemoOption = Annotated[bool, typer.Option("--no-memo", help="Remember nothing beyond the run folder.")]
 WorkersOption = Annotated[
-    int | None, typer.Option("--workers", min=1, help="Training processes. [default: the number of cores]")
+    int | None, typer.Option("--workers", min=1, help="Training processes. (default: the number of cores)")
 ]
 
 

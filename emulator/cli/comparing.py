@@ -18,7 +18,7 @@ from emulator.files import write_text
 def compare(
     folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")],
     target: Annotated[
-        float | None, typer.Option(help="Accuracy (a share) to reach. [default: the highest that all runs reach]")
+        float | None, typer.Option(help="Accuracy (a share) to reach. (default: the highest that all runs reach)")
     ] = None,
     by: Annotated[
         str, typer.Option(metavar="AXES", help="What accuracy is drawn against: any of cost,time,bytes,round.")

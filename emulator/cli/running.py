@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 def run(
     name: ScenarioArgument,
     out_dir: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Run folder. [default: runs/NAME-SEED]")
+        Path | None, typer.Option("--out", metavar="DIR", help="Run folder. (default: runs/NAME-SEED)")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Replaces the scenario's seed.")] = None,
     changes: SetOption = None,
@@ -79,7 +79,7 @@ def whatif(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")],
     changes: SetOption = None,
     out_dir: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Run folder of the changed run. [default: RUN/whatif-…]")
+        Path | None, typer.Option("--out", metavar="DIR", help="Run folder of the changed run. (default: RUN/whatif-…)")
     ] = None,
     memo: MemoOption = None,
     no_memo: NoMemoOption = False,

@@ -19,6 +19,10 @@ def problems(scenario: Scenario) -> Iterator[tuple[Path_, str]]:
     """Pairs of a path in the scenario and what is wrong there."""
     topology, scale = scenario.topology, scale_of(scenario)
     yield from _of_devices(topology)
+    for kind in ("access", "backhaul"):
+        if topology.sharing == "dedicated" and getattr(topology.links, kind).trace is not None:
+            message = "traces need 'topology.sharing: max-min'; dedicated links do not change over time"
+            yield ("topology", "links", kind, "trace"), message
     if topology.edges > topology.clients:
         message = f"{topology.edges} edges for {topology.clients} clients would leave edges without any"
         yield ("topology", "edges"), message

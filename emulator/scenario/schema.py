@@ -49,11 +49,20 @@ class Imperfect(Params):
     )
 
 
+class LinkTrace(Params):
+    """A trace of bandwidth that links of one kind play, each from an instant of its own."""
+
+    file: str = Field(description="a trace file, or the name of a bundled sample (hfl traces inspect)")
+    format: str | None = Field(None, description="its format; without it the format is told by the content")
+    start: Literal["random", "together"] = Field("random", description="from where each link plays it")
+
+
 class Link(Imperfect):
     """A link between two neighbours. ``up`` is towards the cloud, ``down`` away from it; the two never share bandwidth."""
 
     up: BitsPerSecond
     down: BitsPerSecond
+    trace: LinkTrace | None = Field(None, description="bandwidth over time, in place of 'up' and 'down'")
 
 
 class SharedLink(Params):

@@ -135,7 +135,7 @@ def test_unknown_devices(name: str, message: str) -> None:
         ),
         ("source: measured on my desk\n", "", "1:1: source: is required"),
         ("measured on my desk", "'  '", "2:9: source: must not be empty"),
-        ("measured on my desk", "2024", "2:9: source: expected text"),
+        ("measured on my desk", "2024", "2:9: source: expected text, not 2024"),
         (" 2 GFLOP/s", " 2", "3:18: effective_speed: 2 has no unit; write for example '9.6 GFLOP/s'"),
         (
             "2 GFLOP",
@@ -159,7 +159,7 @@ def test_unknown_devices(name: str, message: str) -> None:
         (
             "{a: 1 s, b: 20 ms, c: 3 ms}",
             "1 s",
-            "7:23: group_operations.secure-aggregation: expected a mapping",
+            "7:23: group_operations.secure-aggregation: expected a mapping, not '1 s'",
         ),
         ("title: My", "title: [", "2:7: is not valid YAML: expected ',' or ']', but got ':'"),
     ],

@@ -1,0 +1,167 @@
+"""What a run of the protocol costs: how often each operation comes, times its seconds; and bytes, exactly as they are sent.
+
+The counts are those of `client` and `server`. The costs of a client are those of one that stays to the end. Clients that drop out
+do so after they shared their keys and before they send their vectors, where it costs the server most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from devices.secagg.constants import Constants
+from devices.secagg.mask import word_type
+from devices.secagg.messages import ENTRY_OF_REVEALED_BYTES, ENTRY_OF_SHARES_BYTES, NUMBER_BYTES, Keys
+from devices.secagg.shamir import threshold_of
+from devices.secagg.steps import KEYS, MASKED, SHARES, STEPS, UNMASK, Step
+
+Party = Literal["client", "server"]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Who takes part: ``dropped`` of the clients drop out (a mean, so not always whole); vectors have ``elements`` numbers."""
+
+    clients: int
+    threshold: int
+    dropped: float
+    elements: int
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """What one step costs: a client's and the server's seconds, and the bytes that a client sends and gets."""
+
+    client_s: float
+    server_s: float
+    up_bytes: int
+    down_bytes: int
+
+
+@dataclass(frozen=True)
+class ProtocolCost:
+    """What a run costs, by step and in total. ``vector_bytes`` are the masked vector's share of ``up_bytes``."""
+
+    steps: Mapping[Step, StepCost]
+    vector_bytes: int
+
+    @property
+    def client_s(self) -> float:
+        """Seconds that a client computes."""
+        return sum(step.client_s for step in self.steps.values())
+
+    @property
+    def server_s(self) -> float:
+        """Seconds that the server computes, while all clients wait."""
+        return sum(step.server_s for step in self.steps.values())
+
+    @property
+    def up_bytes(self) -> int:
+        """Bytes that a client sends to the server."""
+        return sum(step.up_bytes for step in self.steps.values())
+
+    @property
+    def down_bytes(self) -> int:
+        """Bytes that a client gets from the server. The sum itself is not among them."""
+        return sum(step.down_bytes for step in self.steps.values())
+
+    @property
+    def overhead_up_bytes(self) -> int:
+        """Bytes that a client sends beside the vector, which it would send without the protocol too."""
+        return self.up_bytes - self.vector_bytes
+
+
+def protocol_cost(
+    clients: int,
+    parameters: int,
+    dropout: float,
+    threshold_share: float,
+    constants: Constants,
+    vectors: int = 1,
+    bits: int = 32,
+) -> ProtocolCost:
+    """What a secure aggregation costs in a group of ``clients``, each with ``vectors`` vectors of ``parameters`` numbers.
+
+    ``dropout`` is the share of clients that drop out, ``threshold_share`` the share that must be left (rounded up, at
+    least 2), ``bits`` those of a number on its way. Bytes are those of `devices.secagg.session.run` in the same
+    setting. A group of one has nobody to hide among: its vector goes in the clear, at no cost. Raises ``ValueError``
+    for values out of range.
+    """
+    if clients < 1 or parameters < 1 or vectors < 1:
+        raise ValueError(
+            f"clients, parameters and vectors must be at least 1, not {clients}, {parameters} and {vectors}"
+        )
+    if not 0 <= dropout < 1:
+        raise ValueError(f"dropout must be at least 0 and below 1, not {dropout}")
+    vector_bytes = parameters * vectors * word_type(bits).itemsize
+    group = Group(clients, threshold_of(clients, threshold_share), dropout * clients, parameters * vectors)
+    if clients == 1:
+        nothing = StepCost(0.0, 0.0, 0, 0)
+        return ProtocolCost(
+            {step: StepCost(0.0, 0.0, vector_bytes, 0) if step == MASKED else nothing for step in STEPS}, vector_bytes
+        )
+    up, down = _bytes(group, vector_bytes)
+    steps = {
+        step: StepCost(
+            seconds_of(operations("client", step, group), constants),
+            seconds_of(operations("server", step, group), constants),
+            up[step],
+            down[step],
+        )
+        for step in STEPS
+    }
+    return ProtocolCost(steps, vector_bytes)
+
+
+def seconds_of(counts: Mapping[str, float], constants: Constants) -> float:
+    """The seconds of so many operations, counted by the name of their constant."""
+    return sum(count * float(getattr(constants, name)) for name, count in counts.items())
+
+
+def operations(
+    party: Party, step: Step, group: Group, *, reuse_basis: bool = True, recover_all: bool = False
+) -> dict[str, float]:
+    """How often a party does what in a step, by the name of the constant.
+
+    The two options are for measurements of other implementations. Without ``reuse_basis`` the weights of the shares are
+    computed anew for each secret; with ``recover_all`` the server expands the masks between a dropped client and all
+    others, not those alone whose vectors arrived.
+    """
+    n, t, length = group.clients, group.threshold, group.elements
+    left = n - group.dropped
+    pairs = group.dropped * (n - 1 if recover_all else left)
+    client: dict[Step, dict[str, float]] = {
+        KEYS: {"key_pair": 2},
+        SHARES: {"agreement": n - 1, "seal": n - 1, "share_term": 2 * n * t},
+        MASKED: {"agreement": n - 1, "mask_element": n * length, "encode_element": length},
+        UNMASK: {"unseal": n - 1},
+    }
+    server: dict[Step, dict[str, float]] = {
+        KEYS: {"entry": n},
+        SHARES: {"entry": n * (n - 1)},
+        MASKED: {"add_element": left * length},
+        UNMASK: {
+            "entry": left * n,
+            "basis_term": t * t * (1 if reuse_basis else n),
+            "secret_term": n * t,
+            "key_pair": group.dropped,
+            "agreement": pairs,
+            "mask_element": (left + pairs) * length,
+        },
+    }
+    return {"step": 1} | (client[step] if party == "client" else server[step])
+
+
+def _bytes(group: Group, vector_bytes: int) -> tuple[dict[Step, int], dict[Step, int]]:
+    """Bytes that a client sends and gets in each step (see `devices.secagg.messages`)."""
+    n = group.clients
+    boxes = (n - 1) * ENTRY_OF_SHARES_BYTES
+    up = {
+        KEYS: Keys.SIZE,
+        SHARES: NUMBER_BYTES + boxes,
+        MASKED: NUMBER_BYTES + vector_bytes,
+        UNMASK: 2 * NUMBER_BYTES + n * ENTRY_OF_REVEALED_BYTES,
+    }
+    survivors = round((n - group.dropped) * NUMBER_BYTES)
+    return up, {KEYS: n * Keys.SIZE, SHARES: boxes, MASKED: survivors, UNMASK: 0}
