@@ -11,7 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import PrivateAttr, StringConstraints, ValidationError, model_validator
+from pydantic import Field, PrivateAttr, StringConstraints, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from emulator import yamlfile
@@ -74,6 +74,7 @@ class DeviceProfile(Params):
     source: Text  # where every figure comes from, and which ones are estimates
     effective_speed: FlopsPerSecond
     batch_overhead: Seconds
+    core_slowdown: Annotated[float, Field(gt=0)] | None = None  # of one core, against the Xeon of secure_aggregation.py
     power: Power
     group_operations: dict[str, Curve]
     memory: PositiveBytes | None = None

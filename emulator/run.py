@@ -170,7 +170,7 @@ def assemble(scenario: Scenario, lab: Lab, ledger: Ledger | None = None) -> Sess
     ledger = ledger or Ledger()
     env = simpy.Environment()
     fleet = Fleet(scenario.topology, scenario.seed)
-    workload = Workload(facts.state_size * BYTES_PER_PARAMETER, facts.forward_flops)
+    workload = Workload(facts.state_size * BYTES_PER_PARAMETER, facts.forward_flops, facts.parameters)
     network: Network = network_of(scenario, env)
     world = World(env, fleet, network, workload, ledger)
     powers = {name: device.power for name, device in zip(fleet.client_names, fleet.client_devices, strict=True)}

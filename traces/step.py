@@ -187,9 +187,9 @@ class StepFunction:
             raise ValueError(f"an amount is not negative, and {amount} is")
         s = self._steps
         _, r, i = self._place(t0)
-        if amount == 0:
-            return t0
         need = amount / self.factor if self.factor else math.inf
+        if amount == 0 or need == 0:  # the second: too little to be told from nothing
+            return t0
         left_s = s.edges_s[i + 1] - r  # of the step that lasts at t0
         here = s.values[i] * left_s if s.values[i] else 0.0
         if need <= here:
@@ -199,7 +199,7 @@ class StepFunction:
         if goal == math.inf or total == 0:
             return math.inf
         if self.end == "hold":
-            if goal > total * (1 + _ROUNDING):
+            if need > (here + (total - s.sums[i + 1])) * (1 + _ROUNDING):
                 return math.inf
             goal = min(goal, total)
         else:

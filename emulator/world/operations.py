@@ -1,20 +1,35 @@
 """Group operations: what every member of a group pays for working in a group, such as secure aggregation.
 
-An operation costs each member ``a + b n + c n²`` seconds on its own device, n being the size of the group (S2 §2.3), and
-bytes to and from the aggregator beside the model itself. The curves are in the device profiles; a scenario may give
-its own.
+An operation costs each member seconds on its own device, and bytes to and from the aggregator beside the model itself.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from devices.profile import Curve, DeviceProfile
 from emulator.errors import InputError
-from emulator.registry import NoParams, Params, group_operations
+from emulator.registry import GroupOperation, NoParams, Params, group_operations
 from emulator.units import Seconds
+
+KEY = "method.group_operation"
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """One member's part in one operation: its device and the aggregator's, how many members, and how large what they bring.
+
+    ``vectors`` of the model's size are brought by each member: SCAFFOLD brings two.
+    """
+
+    device: DeviceProfile
+    server: DeviceProfile
+    size: int
+    parameters: int
+    vectors: int = 1
 
 
 @dataclass(frozen=True)
@@ -26,9 +41,7 @@ class OperationCost:
     down_bytes: int
 
 
-NOTHING = OperationCost(0.0, 0, 0)
-
-# The device's curve for secure aggregation, by the vectors of the model's size that each member brings (SCAFFOLD brings two).
+# The device's curve for secure aggregation, by the vectors that each member brings.
 SECURE_AGGREGATION = {1: "secure-aggregation", 2: "scaffold-secure-aggregation"}
 
 _KEY_BYTES = 32  # an X25519 public key
@@ -36,49 +49,96 @@ _SHARE_BYTES = 32  # a Shamir share of a 256-bit secret
 
 
 class CurveParams(Params):
-    """Takes the place of the device's own curve. Terms that are left out keep the device's value."""
+    """``a + b n + c n²`` in place of the device's own curve. Terms that are left out keep the device's value."""
 
     a: Seconds | None = Field(None, description="seconds a member, whatever the size of the group")
     b: Seconds | None = Field(None, description="seconds a member for each member of the group")
     c: Seconds | None = Field(None, description="seconds a member for each pair (member, member)")
 
 
+class SecureAggregationParams(CurveParams):
+    """Which model of secure aggregation, and how often members drop out of it."""
+
+    model: Literal["quadratic", "protocol"] = Field(
+        "quadratic", description="'quadratic': the device's curve; 'protocol': the steps of Bonawitz et al., counted"
+    )
+    dropout: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.05, description="protocol: share of the members that drop out after sharing their keys"
+    )
+    threshold: Annotated[float, Field(gt=0, le=1)] = Field(
+        0.66, description="protocol: share of the members that must stay to the end"
+    )
+    constants: str | None = Field(
+        None, description="protocol: a file of measured constants (hfl calibrate secure-aggregation)"
+    )
+
+
+class SumParams(Params):
+    """Several operations."""
+
+    of: tuple[GroupOperation, ...] = Field(
+        strict=False, min_length=1, description="operations that all take place, one by one"
+    )
+
+
 @group_operations.register("none")
-def none(device: DeviceProfile, size: int, vectors: int, params: NoParams) -> OperationCost:
+def none(at: Meeting, params: NoParams) -> OperationCost:
     """No group operation: models are averaged in the clear, at no charge."""
-    return NOTHING
+    return OperationCost(0.0, 0, 0)
 
 
-@group_operations.register("secure-aggregation", CurveParams)
-def secure_aggregation(device: DeviceProfile, size: int, vectors: int, params: CurveParams) -> OperationCost:
-    """Secure aggregation: quadratic time on each member's device; keys and shares as in Bonawitz et al., CCS 2017.
+@group_operations.register("secure-aggregation", SecureAggregationParams)
+def secure_aggregation(at: Meeting, params: SecureAggregationParams) -> OperationCost:
+    """Secure aggregation (Bonawitz et al., CCS 2017): a quadratic curve (S2 Eq. 5), or the steps of the protocol.
 
-    Bytes follow that paper's count of what a user sends and receives beside its masked model: two public keys up and those
-    of all others down, two encrypted shares for each other member in both directions, one share of each member revealed.
+    Bytes of the quadratic model follow that paper's count of what a user sends and receives beside its masked model: two
+    public keys up and those of all others down, two encrypted shares for each other member in both directions, one share
+    of each member revealed.
     """
-    others = size - 1
+    if params.model == "protocol":
+        return _protocol(at, params)
+    others = at.size - 1
     return OperationCost(
-        seconds=_seconds(SECURE_AGGREGATION[vectors], device, size, params),
-        up_bytes=2 * _KEY_BYTES + 2 * others * _SHARE_BYTES + size * _SHARE_BYTES,
+        seconds=_curve_s(SECURE_AGGREGATION[at.vectors], at, params),
+        up_bytes=2 * _KEY_BYTES + 2 * others * _SHARE_BYTES + at.size * _SHARE_BYTES,
         down_bytes=2 * others * _KEY_BYTES + 2 * others * _SHARE_BYTES,
     )
 
 
 @group_operations.register("backdoor-detection", CurveParams)
-def backdoor_detection(device: DeviceProfile, size: int, vectors: int, params: CurveParams) -> OperationCost:
+def backdoor_detection(at: Meeting, params: CurveParams) -> OperationCost:
     """Backdoor detection: every pair of updates is compared; quadratic time, no bytes beside the models."""
-    return OperationCost(_seconds("backdoor-detection", device, size, params), 0, 0)
+    return OperationCost(_curve_s("backdoor-detection", at, params), 0, 0)
 
 
-def _seconds(operation: str, device: DeviceProfile, size: int, params: CurveParams) -> float:
-    own = device.group_operations.get(operation)
-    if own is None and None in (params.a, params.b, params.c):
-        raise InputError(
-            f"device '{device.name}' has no curve for {operation}; give a, b and c", "method.group_operation"
-        )
-    base = own or Curve(a=0.0, b=0.0, c=0.0)
-    a, b, c = (
-        given if given is not None else known
-        for given, known in zip((params.a, params.b, params.c), (base.a, base.b, base.c), strict=True)
+@group_operations.register("sum", SumParams)
+def sum_of(at: Meeting, params: SumParams) -> OperationCost:
+    """Several operations, one after another."""
+    costs: list[OperationCost] = [operation(at) for operation in params.of]
+    return OperationCost(
+        sum(c.seconds for c in costs), sum(c.up_bytes for c in costs), sum(c.down_bytes for c in costs)
     )
-    return a + b * size + c * size * size
+
+
+def _protocol(at: Meeting, params: SecureAggregationParams) -> OperationCost:
+    from devices.secagg.constants import find_constants
+    from devices.secagg.cost import protocol_cost
+
+    for device in (at.device, at.server):
+        if device.core_slowdown is None:
+            raise InputError(f"device '{device.name}' has no 'core_slowdown', which the protocol's seconds need", KEY)
+    constants = find_constants(params.constants).constants
+    cost = protocol_cost(at.size, at.parameters, params.dropout, params.threshold, constants, at.vectors)
+    # A member waits for the server as long as the server computes.
+    seconds = (at.device.core_slowdown or 1.0) * cost.client_s + (at.server.core_slowdown or 1.0) * cost.server_s
+    return OperationCost(seconds, cost.overhead_up_bytes, cost.down_bytes)
+
+
+def _curve_s(operation: str, at: Meeting, params: CurveParams) -> float:
+    own = at.device.group_operations.get(operation)
+    given = (params.a, params.b, params.c)
+    if own is None and None in given:
+        raise InputError(f"device '{at.device.name}' has no curve for {operation}; give a, b and c", KEY)
+    base = own or Curve(a=0.0, b=0.0, c=0.0)
+    a, b, c = (g if g is not None else known for g, known in zip(given, (base.a, base.b, base.c), strict=True))
+    return a + b * at.size + c * at.size * at.size

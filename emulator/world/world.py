@@ -17,7 +17,7 @@ from emulator.ledger import COMPUTE, GROUP_OPERATION, TRANSFER, Ledger, Tag
 from emulator.registry import Chosen
 from emulator.world.fleet import Fleet
 from emulator.world.network import Network
-from emulator.world.operations import OperationCost
+from emulator.world.operations import Meeting, OperationCost
 
 Steps = Generator[simpy.Event, Any, Any]  # a SimPy process
 
@@ -28,6 +28,7 @@ class Workload:
 
     model_bytes: int
     forward_flops: float
+    parameters: int
 
 
 class World:
@@ -73,8 +74,14 @@ class World:
         ``vectors`` says how many vectors of the model's size each member brings.
         """
         tag = tag.but(operation.kind)
-        costs: list[OperationCost] = [operation(self.fleet.client_devices[c], len(members), vectors) for c in members]
-        return self.env.process(self._operate(aggregator, members, costs, tag))
+        server, parameters = self.fleet.device(aggregator), self.workload.parameters
+        devices = [self.fleet.client_devices[c] for c in members]
+        costs: dict[int, OperationCost] = {}  # by device: equal devices pay the same
+        for device in devices:
+            if id(device) not in costs:
+                costs[id(device)] = operation(Meeting(device, server, len(members), parameters, vectors))
+        charged = [costs[id(device)] for device in devices]
+        return self.env.process(self._operate(aggregator, members, charged, tag))
 
     def _operate(self, aggregator: str, members: Sequence[int], costs: Sequence[OperationCost], tag: Tag) -> Steps:
         names = [self.fleet.client_names[c] for c in members]

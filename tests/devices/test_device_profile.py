@@ -172,7 +172,7 @@ def test_what_is_wrong_is_said_with_its_place(own, old: str, new: str, message: 
     assert f"my-board.yaml:{message}" in str(caught.value).split("\n")
 
 
-KEYS = "'title', 'source', 'effective_speed', 'batch_overhead', 'power', 'group_operations', 'memory'"
+KEYS = "'title', 'source', 'effective_speed', 'batch_overhead', 'core_slowdown', 'power', 'group_operations', 'memory'"
 SORTED = ", ".join(sorted(KEYS.split(", ")))
 
 

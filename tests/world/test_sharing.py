@@ -247,7 +247,7 @@ def test_the_world_shares_cells_backhauls_and_the_clouds_port(small: Callable[..
     def seconds(*changes: str) -> float:
         topology = small("method=fedavg", *changes).scenario.topology
         env = simpy.Environment()
-        world = World(env, Fleet(topology, 0), SharedNetwork(env, stream(0, "jitter")), Workload(0, 1.0), Ledger())
+        world = World(env, Fleet(topology, 0), SharedNetwork(env, stream(0, "jitter")), Workload(0, 1.0, 0), Ledger())
         events = [world.send(name, "cloud", MB, Tag("model")) for name in world.fleet.client_names]
         env.run(env.all_of(events))
         return world.now

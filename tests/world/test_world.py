@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import simpy
 
 from devices.compute import training_s
-from devices.profile import find_profile
+from devices.profile import DeviceProfile, find_profile
+from devices.secagg.constants import find_constants
+from devices.secagg.cost import protocol_cost
 from emulator import ledger
+from emulator.errors import InputError
 from emulator.ledger import Ledger, Tag
 from emulator.registry import Chosen
 from emulator.rng import stream
-from emulator.scenario import Loaded
+from emulator.scenario import Loaded, dump, loads
 from emulator.world.fleet import Fleet, deal_devices
 from emulator.world.network import DedicatedNetwork
-from emulator.world.operations import CurveParams, secure_aggregation
+from emulator.world.operations import Meeting, SecureAggregationParams, secure_aggregation
 from emulator.world.sharing import SharedNetwork
 from emulator.world.world import Workload, World
 
@@ -28,7 +32,7 @@ def make_world(loaded: Loaded) -> World:
     fleet = Fleet(loaded.scenario.topology, loaded.scenario.seed)
     networks = {"dedicated": DedicatedNetwork, "max-min": SharedNetwork}
     network = networks[loaded.scenario.topology.sharing](env, stream(1, "jitter"))
-    return World(env, fleet, network, Workload(1000, 1e6), Ledger())
+    return World(env, fleet, network, Workload(1000, 1e6, 250), Ledger())
 
 
 @pytest.mark.parametrize("sharing", ["dedicated", "max-min"])
@@ -85,7 +89,7 @@ def test_training_takes_what_the_device_says(small: Callable[..., Loaded]) -> No
 @pytest.mark.parametrize("size", [1, 2, 4])
 def test_a_group_operation_is_quadratic_in_the_size_of_the_group(small: Callable[..., Loaded], size: int) -> None:
     world = make_world(small())
-    operation = Chosen("group operation", "secure-aggregation", CurveParams(a="1 s", b="10 ms", c="3 ms"))  # type: ignore[arg-type]
+    operation = Chosen("group operation", "secure-aggregation", SecureAggregationParams(a="1 s", b="10 ms", c="3 ms"))  # type: ignore[arg-type]
     world.env.run(world.group_operation("edge-0", range(size), operation, 1, TAG))
     rows = [r for r in world.ledger.rows if r.kind == ledger.GROUP_OPERATION]
     assert [r.end_s - r.start_s for r in rows] == [pytest.approx(1 + 0.010 * size + 0.003 * size**2)] * size
@@ -98,7 +102,33 @@ def test_a_group_operation_is_quadratic_in_the_size_of_the_group(small: Callable
 def test_an_operation_uses_the_curve_of_the_members_own_device() -> None:
     pi = find_profile("raspberry-pi-4b")
     curve = pi.group_operations["secure-aggregation"]
-    assert secure_aggregation(pi, 7, 1, CurveParams()).seconds == curve.a + 7 * curve.b + 49 * curve.c > 0
+    meeting = Meeting(pi, find_profile("edge-server"), 7, 1000)
+    assert secure_aggregation(meeting, SecureAggregationParams()).seconds == curve.a + 7 * curve.b + 49 * curve.c > 0
+    double = pi.group_operations["scaffold-secure-aggregation"]
+    twice = secure_aggregation(replace(meeting, vectors=2), SecureAggregationParams()).seconds
+    assert twice == double.a + 7 * double.b + 49 * double.c > curve.a + 7 * curve.b + 49 * curve.c
+
+
+def test_the_protocol_model_counts_the_steps_on_both_devices() -> None:
+    pi, server = find_profile("raspberry-pi-4b"), find_profile("edge-server")
+    params = SecureAggregationParams(model="protocol", dropout=0.1, threshold=0.5)
+    cost = protocol_cost(9, 50_000, 0.1, 0.5, find_constants().constants, 1)
+    found = secure_aggregation(Meeting(pi, server, 9, 50_000), params)
+    assert found.seconds == pytest.approx(3.7 * cost.client_s + 1.2 * cost.server_s, rel=1e-12)
+    assert (found.up_bytes, found.down_bytes) == (cost.overhead_up_bytes, cost.down_bytes)
+    unknown = DeviceProfile.model_validate(pi.model_dump() | {"core_slowdown": None})
+    with pytest.raises(InputError, match="has no 'core_slowdown'"):
+        secure_aggregation(Meeting(unknown, server, 9, 50_000), params)
+
+
+def test_several_operations_add_up(small: Callable[..., Loaded]) -> None:
+    both = small("method.group_operation={kind: sum, of: [secure-aggregation, {kind: backdoor-detection, c: 1 s}]}")
+    operation = both.scenario.method.params.group_operation
+    meeting = Meeting(find_profile("raspberry-pi-4b"), find_profile("edge-server"), 5, 1000)
+    parts = [each(meeting) for each in operation.params.of]
+    assert operation(meeting).seconds == sum(p.seconds for p in parts) > 25
+    assert operation(meeting).up_bytes == parts[0].up_bytes > 0
+    assert loads(dump(both.scenario)).scenario == both.scenario
 
 
 def test_clients_are_dealt_out_to_edges_in_blocks(small: Callable[..., Loaded]) -> None:
