@@ -2,8 +2,9 @@
 
     python benchmarks/whatif.py [--rounds 50]
 
-The run: 100 clients on 5 edges, hierarchical FedAvg with K = 5 group rounds of E = 2 epochs, 50 samples of 28×28 a client, the
-CNN of 18,378 parameters. The what-if changes the bandwidth of the clients' uplinks.
+The run has the size of one edge of Group-FEL's setting: 100 clients of 110 samples (20 to 200 there), K = 5 group rounds of E = 2
+epochs, hierarchical FedAvg on 5 edges, samples of 28×28 and the CNN of 18,378 parameters. The what-if changes the bandwidth of
+the clients' uplinks.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from pathlib import Path
 SCENARIO = """
 name: what-if benchmark
 data:
-  set: {{kind: synthetic, shape: [1, 28, 28], train_samples: 5000, test_samples: 2000}}
-  partition: {{kind: dirichlet, alpha: 0.5, samples_per_client: 50}}
+  set: {{kind: synthetic, shape: [1, 28, 28], train_samples: 11000, test_samples: 2000}}
+  partition: {{kind: dirichlet, alpha: 0.5, samples_per_client: 110}}
 model: cnn-fashion-mnist
 topology: {{edges: 5, clients: 100}}
 method:

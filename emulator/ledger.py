@@ -2,7 +2,7 @@
 
 A row states facts only: who did what with whom, from when to when, with how many bytes and samples, in which round and
 group, and what for. Costs, energy and totals are computed from rows afterwards (`emulator.accounting`, `analysis`).
-Rows stand in the order in which things ended.
+Rows stand in the order in which they were booked: an activity when it ends, those of several that wait for one another together.
 """
 
 from __future__ import annotations

@@ -98,7 +98,8 @@ class Plugin(Generic[F]):
 
         A plug-in that calls further code of the user's declares a fact ``code``, a function of its parameters.
         """
-        own = "" if self.function.__module__.partition(".")[0] == "emulator" else code_hash(self.function.__module__)
+        ours = self.function.__module__.partition(".")[0] in ("emulator", "traces", "devices")
+        own = "" if ours else code_hash(self.function.__module__)
         further: Callable[[Params], str] | None = self.facts.get("code")
         return own if further is None else own + further(params)
 

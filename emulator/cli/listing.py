@@ -42,6 +42,8 @@ CATEGORIES: dict[str, Callable[[], Entries]] = {
     "data": lambda: _of(registry.data_sets),
     "partitions": lambda: _of(registry.partitions),
     "devices": lambda: [(name, find_profile(name).title, "") for name in profile_names()],
+    "trace-formats": lambda: _of(registry.trace_formats),
+    "trace-generators": lambda: _of(registry.trace_generators),
     "scenarios": _scenarios,
 }
 

@@ -107,7 +107,10 @@ class ClientFacts:
 
 def content_key(kind: str, *parts: Any) -> str:
     """A hash of plain data (numbers, texts, lists, mappings); floats count with every bit."""
-    text = json.dumps([kind, parts], sort_keys=True, separators=(",", ":"), default=_plain)
+    return _hash(kind, json.dumps([kind, parts], sort_keys=True, separators=(",", ":"), default=_plain))
+
+
+def _hash(kind: str, text: str) -> str:
     return f"{kind}:{hashlib.sha256(text.encode()).hexdigest()[:40]}"
 
 
@@ -139,6 +142,7 @@ class Lab:
         self._on_trained = on_trained
         self._restored = restored or {}
         self._max_workers = max_workers
+        self._rule_keys: dict[int, tuple[Chosen, str]] = {}  # a run has few rules and asks for their keys very often
         self._live: WeakValueDictionary[str, Handle] = WeakValueDictionary()
         versions = [NUMERICS, importlib.metadata.version("torch")]
         data = scenario.data
@@ -205,10 +209,15 @@ class Lab:
         self.asked += 1
         parents = (model, *(memory or ()))
         recipe = Train(parents, client, rule, round, first_epoch)
-        key = content_key(
-            "train", [p.key for p in parents], self._data_key, client, rule.identity(), round, first_epoch
-        )
+        place = f"{client}:{round}:{first_epoch}"
+        key = _hash("train", "|".join((self._data_key, self._rule_key(rule), place, *(p.key for p in parents))))
         return self._handle(key, recipe), None if memory is None else self._handle(f"{key}:own", recipe)
+
+    def _rule_key(self, rule: Chosen) -> str:
+        known = self._rule_keys.get(id(rule))
+        if known is None or known[0] is not rule:
+            known = self._rule_keys[id(rule)] = (rule, content_key("rule", rule.identity()))
+        return known[1]
 
     def combine(self, vectors: Sequence[Handle], weights: Sequence[float]) -> Handle:
         """The weighted sum of vectors, in the given order. One vector of weight 1 is itself."""

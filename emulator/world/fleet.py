@@ -50,6 +50,7 @@ class Fleet:
         self.blocks = topology.clients_of_edges()
         self.client_names = [client_name(c) for c in range(topology.clients)]
         self._home_of = [e for e, block in enumerate(self.blocks) for _ in block]
+        self._routes: dict[tuple[str, str], tuple[Leg, ...]] = {}
         self._number = {n: c for c, n in enumerate(self.client_names)}
         names = deal_devices(topology.devices, topology.clients, seed)
         self.client_devices = [find_profile(n) for n in names]
@@ -67,7 +68,16 @@ class Fleet:
         return self._cloud_device if node == CLOUD else self._edge_device
 
     def route(self, sender: str, receiver: str) -> tuple[Leg, ...]:
-        """The links that a transfer crosses. A transfer flows through all of them at once (servers cut through)."""
+        """The links that a transfer crosses. A transfer flows through all of them at once (servers cut through).
+
+        The same two nodes always get the same object, so that whoever works with routes may note what it finds out.
+        """
+        known = self._routes.get((sender, receiver))
+        if known is None:
+            known = self._routes[(sender, receiver)] = self._find_route(sender, receiver)
+        return known
+
+    def _find_route(self, sender: str, receiver: str) -> tuple[Leg, ...]:
         from_client, to_client = sender in self._number, receiver in self._number
         if from_client and to_client:
             return self._between_clients(sender, receiver)

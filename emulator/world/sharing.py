@@ -12,6 +12,7 @@ How it stays cheap:
 - A link on which all flows could run at full speed holds nobody back, so a flow that comes or goes there changes no other
   rate. Only where a link is too narrow for what crosses it are rates worked out anew, and only for the bundles that are
   connected to it by such links.
+- A flow over links that nobody else uses is only an instant to wait for, until somebody joins it.
 - All flows that come and go at one instant are taken together.
 
 A link's bandwidth may change over time (a trace). A flow that is stopped leaves at once; what it has sent is known.
@@ -64,22 +65,70 @@ class Flow:
 class _Link:
     """One direction of a link: who crosses it, and what they could use at most."""
 
-    __slots__ = ("bundles", "capacity", "demand_bps", "flows", "name", "rate_bps", "was_narrow", "watched")
+    __slots__ = (
+        "bundles",
+        "capacity",
+        "coming",
+        "constant",
+        "demand_bps",
+        "flows",
+        "name",
+        "rate_bps",
+        "solo",
+        "was_narrow",
+        "watched",
+    )
 
     def __init__(self, name: str, capacity: Capacity | float) -> None:
         self.name = name
         self.capacity = capacity
+        self.constant = isinstance(capacity, float | int)
+        self.solo: _Solo | None = None  # the one flow on it, where it is alone on all its links
         self.rate_bps = 0.0  # its bandwidth now
         self.flows: dict[Flow, None] = {}
+        self.coming = 0  # flows of this instant that are not taken in yet
         self.bundles: dict[_Bundle, None] = {}
         self.demand_bps = 0.0  # the sum over flows of what each could use alone
         self.was_narrow = False  # when rates were last worked out
         self.watched = False  # whether its next change of bandwidth is scheduled
 
     @property
+    def free(self) -> bool:
+        """Whether a flow that comes now would be alone on it, at a bandwidth that does not change."""
+        return not self.flows and not self.coming and self.solo is None and self.constant
+
+    @property
     def narrow(self) -> bool:
         """Whether it cannot carry all of its flows at their full speed."""
         return len(self.flows) > 1 and self.demand_bps > self.rate_bps * (1 + _SLACK)
+
+
+class _Solo:
+    """A flow that is alone on all its links, from ``start_s`` on; its last byte arrives ``after_s`` after it has left."""
+
+    __slots__ = ("after_s", "arrived", "links", "rate_bps", "size_bits", "start_s")
+
+    def __init__(
+        self,
+        links: tuple[_Link, ...],
+        size_bits: float,
+        rate_bps: float,
+        start_s: float,
+        after_s: float,
+        arrived: simpy.Event,
+    ) -> None:
+        self.links = links
+        self.size_bits = size_bits
+        self.rate_bps = rate_bps
+        self.start_s = start_s
+        self.after_s = after_s
+        self.arrived = arrived
+
+    def leave(self, event: simpy.Event) -> None:
+        """Frees its links, unless somebody has joined it."""
+        for link in self.links:
+            if link.solo is self:
+                link.solo = None
 
 
 class _Bundle:
@@ -115,6 +164,7 @@ class SharedNetwork:
         self._capacities = capacities or {}
         self._links: dict[str, _Link] = {}
         self._bundles: dict[tuple[object, ...], _Bundle] = {}
+        self._routes: dict[int, tuple[Sequence[Leg], tuple[_Link, ...]]] = {}
         self._numbers = itertools.count()
         self._new: list[Flow] = []
         self._dirty: dict[_Link, None] = {}
@@ -127,6 +177,9 @@ class SharedNetwork:
     def transfer(self, route: Sequence[Leg], size_bytes: int) -> simpy.Event:
         """An event that happens when the last byte has arrived."""
         after_s = latency_s(route, self._rng)
+        links = self._links_of(route)
+        if size_bytes and all(link.free for link in links):
+            return self._alone(links, 8.0 * size_bytes, after_s)
         flow = self.send(route, size_bytes)
         if after_s == 0:
             return flow.done
@@ -136,19 +189,54 @@ class SharedNetwork:
 
     def send(self, route: Sequence[Leg], size_bytes: int) -> Flow:
         """Puts a flow on the links of a route, now."""
-        links = tuple(dict.fromkeys(self._link(leg) for leg in route))
+        links = self._links_of(route)
         flow = Flow(next(self._numbers), links, 8.0 * size_bytes, self._env.event())
         if size_bytes == 0:
             flow.done.succeed()
             return flow
+        for link in links:
+            if link.solo is not None:
+                self._join(link.solo)
+        self._take_in(flow)
+        return flow
+
+    def _alone(self, links: tuple[_Link, ...], size_bits: float, after_s: float) -> simpy.Event:
+        """A flow that nobody else is in the way of: when it arrives is known at once."""
+        now = self._env.now
+        rate_bps = min(link.rate_bps for link in links)
+        solo = _Solo(links, size_bits, rate_bps, now, after_s, _succeed(self._env.event()))
+        for link in links:
+            link.solo = solo
+        solo.arrived.callbacks.append(solo.leave)
+        self._env.schedule(solo.arrived, delay=size_bits / rate_bps + after_s)
+        return solo.arrived
+
+    def _join(self, solo: _Solo) -> None:
+        """Somebody comes to a link of a flow that was alone: from now on it is a flow like others, with what is left of it."""
+        for link in solo.links:
+            link.solo = None
+        left_bits = solo.size_bits - solo.rate_bps * (self._env.now - solo.start_s)
+        if left_bits <= _NOTHING_BITS:  # its bytes have left, only its latency is not over yet
+            return
+        flow = Flow(next(self._numbers), solo.links, left_bits, self._env.event())
+        # Its arrival was fixed too early. Nobody needs to know: the event stays, and is scheduled anew when its time has come.
+        self._env._queue[:] = [entry for entry in self._env._queue if entry[3] is not solo.arrived]
+        heapq.heapify(self._env._queue)
+        flow.done.callbacks.append(lambda _: self._env.schedule(solo.arrived, delay=solo.after_s))
+        self._take_in(flow)
+
+    def _take_in(self, flow: Flow) -> None:
+        for link in flow._links:
+            link.coming += 1
         self._new.append(flow)
         self._settle_soon()
-        return flow
 
     def stop(self, flow: Flow) -> float:
         """Takes a flow off its links; returns the bytes that it has sent. Its ``done`` never happens."""
         if flow in self._new:
             self._new.remove(flow)
+            for link in flow._links:
+                link.coming -= 1
             return 0.0
         bundle = flow._bundle
         if bundle is None:
@@ -167,6 +255,13 @@ class SharedNetwork:
         """What a link carries, now."""
         link = self._links.get(name)
         return 0.0 if link is None else sum(self.rate_bps(f) for f in link.flows)
+
+    def _links_of(self, route: Sequence[Leg]) -> tuple[_Link, ...]:
+        known = self._routes.get(id(route))
+        if known is None or known[0] is not route:
+            links = tuple(dict.fromkeys(self._link(leg) for leg in route))
+            known = self._routes[id(route)] = (route, links)
+        return known[1]
 
     def _link(self, leg: Leg) -> _Link:
         link = self._links.get(leg.link)
@@ -195,6 +290,7 @@ class SharedNetwork:
                 regroup |= link.flows
         for flow in arrived:
             for link in flow._links:
+                link.coming -= 1
                 link.flows[flow] = None
         regroup |= dict.fromkeys(arrived)
         for flow in regroup:

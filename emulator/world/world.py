@@ -86,9 +86,19 @@ class World:
     def _operate(self, aggregator: str, members: Sequence[int], costs: Sequence[OperationCost], tag: Tag) -> Steps:
         names = [self.fleet.client_names[c] for c in members]
         pairs = list(zip(names, costs, strict=True))
-        yield self.env.all_of([self._busy(GROUP_OPERATION, n, c.seconds, tag, 0) for n, c in pairs if c.seconds])
+        yield self._busy_together(GROUP_OPERATION, [(n, c.seconds) for n, c in pairs if c.seconds], tag)
         yield self.env.all_of([self.send(n, aggregator, c.up_bytes, tag) for n, c in pairs if c.up_bytes])
         yield self.env.all_of([self.send(aggregator, n, c.down_bytes, tag) for n, c in pairs if c.down_bytes])
+
+    def _busy_together(self, kind: str, work: Sequence[tuple[str, float]], tag: Tag) -> simpy.Event:
+        """Several nodes at work from now on, each for its seconds; happens when the last is done, and is booked then."""
+        start = self.now
+
+        def book() -> None:
+            for who, seconds in work:
+                self.ledger.add(kind, who, start, start + seconds, tag)
+
+        return _then(self.env.timeout(max((seconds for _, seconds in work), default=0.0)), book)
 
     def _busy(self, kind: str, who: str, seconds: float, tag: Tag, samples: int) -> simpy.Event:
         start = self.now

@@ -354,3 +354,25 @@ def test_thousands_of_clients_play_one_trace(tmp_path: Path) -> None:
     assert len({id(c._steps) for c in clients}) == 1
     ends = [c.time_to_accumulate(1e5, 8e6) for c in clients]
     assert all(math.isfinite(end) for end in ends)
+
+
+def examples() -> dict[str, str]:
+    """The indented examples of the documentation, by the format that they stand under."""
+    text = (Path(__file__).resolve().parents[2] / "docs" / "traces.md").read_text(encoding="utf-8")
+    found: dict[str, str] = {}
+    name = ""
+    for line in text.partition("## Formats")[2].partition("## Generators")[0].split("\n"):
+        if line.startswith("**`"):
+            name = line.split("`")[1]
+        elif line.startswith("    ") and name:
+            found[name] = found.get(name, "") + line[4:] + "\n"
+        elif line.startswith("To add"):
+            break
+    return found
+
+
+@pytest.mark.parametrize("name", ["csv", "mahimahi", "tabbed", "latency-matrix"])
+def test_the_examples_of_the_documentation_are_what_they_claim_to_be(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path, "example", examples()[name])
+    assert detect(path) == name
+    assert isinstance(read(path), trace_formats[name].facts["gives"])
