@@ -7,14 +7,16 @@ forward pass (steps, averages, files) is elementwise on such vectors.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
 
 class FlatModel:
-    """A module whose parameters, gradients and float buffers are views of flat vectors.
+    """A module whose parameters and float buffers are views of a flat vector.
 
-    ``state`` is the whole, ``weights`` its trainable part, ``gradient`` of the size of ``weights``.
+    ``state`` is the whole, ``weights`` its trainable part.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -25,14 +27,24 @@ class FlatModel:
         self.state = torch.cat([_laid_out(t.detach()).reshape(-1).float() for t in tensors])
         self.size = sum(p.numel() for p in parameters)
         self.weights = self.state[: self.size]
-        self.gradient = torch.zeros_like(self.weights)
+        self._parameters = parameters
+        self._gradient = torch.zeros_like(self.weights)
         at = 0
         for tensor in tensors:
             piece = slice(at, at + tensor.numel())
             tensor.data = shaped(self.state[piece], tuple(tensor.shape))
-            if at < self.size:
-                tensor.grad = shaped(self.gradient[piece], tuple(tensor.shape))
             at = piece.stop
+
+    def gradient_of(self, loss: Tensor) -> Tensor:
+        """The gradient of a loss with respect to ``weights``, in a vector that the next call overwrites."""
+        return flat_gradient(loss, self._parameters, self._gradient)
+
+
+def flat_gradient(loss: Tensor, parameters: Sequence[Tensor], out: Tensor) -> Tensor:
+    """The gradient of a loss, written into ``out`` in the layout of a flat vector; 0 for what the loss does not depend on."""
+    gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+    pieces = [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, gradients, strict=True)]
+    return torch.cat([_laid_out(piece).reshape(-1) for piece in pieces], out=out)
 
 
 def shaped(piece: Tensor, shape: tuple[int, ...]) -> Tensor:

@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, fx, nn
 
-from emulator.learning.flat import shaped
+from emulator.learning.flat import flat_gradient, shaped
 
 INPUT, CHANNELS, FEATURES = "input", "channels", "features"
 
@@ -55,12 +55,10 @@ class StackedModel:
         self._shapes = [tuple(p.shape) for p in module.parameters()]
         self.size = sum(p.numel() for p in module.parameters())  # of a single copy
         self.weights = torch.zeros(copies * self.size)
-        self.gradient = torch.zeros_like(self.weights)
+        self._gradient = torch.zeros_like(self.weights)
         # `.data`: leaves of the graph that share memory with the flat vector but are not its views to autograd, which would
         # otherwise lose their gradients when a step moves the flat vector in place.
-        self._blocks = [view.data for view in self._native_blocks(self.weights)]
-        for block, grad in zip(self._blocks, self._native_blocks(self.gradient), strict=True):
-            block.requires_grad_().grad = grad
+        self._blocks = [view.data.requires_grad_() for view in self._native_blocks(self.weights)]
         self.drop: Callable[[tuple[int, ...], float], Tensor] = _no_mask
         self._compile(module)
 
@@ -90,6 +88,10 @@ class StackedModel:
     def get(self, flat: Tensor, copy: int) -> Tensor:
         """One copy's values as a single model's vector."""
         return torch.cat([block[copy] for block in self.by_copy(flat)])
+
+    def gradient_of(self, loss: Tensor) -> Tensor:
+        """The gradient of a loss with respect to ``weights``, in a vector that the next call overwrites."""
+        return flat_gradient(loss, self._blocks, self._gradient)
 
     def forward(self, x: Tensor) -> Tensor:
         """Scores [copies, n, classes] for inputs [copies, n, ...]."""

@@ -132,9 +132,7 @@ class Trainer:
         model, params = self._single, job.rule.params
         model.state.copy_(job.weights)
         model.module.train()
-        update = Update(job, model.size)
-        for vector, single in zip(update.vectors, job.vectors(), strict=True):
-            vector.copy_(single[: model.size])
+        update = Update(job, [vector[: model.size] for vector in job.vectors()])
         drawn = _Drawn(job, self._data, self._seed)
         for step in range(drawn.steps):
             batch = drawn.batch(step)
@@ -144,12 +142,11 @@ class Trainer:
                 torch.manual_seed(
                     drawn.generator.initial_seed()
                 )  # for foreign modules that draw from torch's own stream
-            model.gradient.zero_()
             x = self._data.x[batch]
             if x.dim() == 4:
                 x = x.contiguous(memory_format=torch.channels_last)
-            nn.functional.cross_entropy(model.module(x), self._data.y[batch]).backward()  # type: ignore[no-untyped-call]
-            update.step(model.weights, model.gradient, lambda g: [g.view(1, -1)])
+            loss = nn.functional.cross_entropy(model.module(x), self._data.y[batch])
+            update.step(model.weights, model.gradient_of(loss), lambda g: [g.view(1, -1)])
         return _finish(job, model.state.clone(), drawn.steps * params.step_size(job.round), model.size)
 
     def _side_by_side(self, jobs: dict[int, TrainJob]) -> Iterator[tuple[int, Trained]]:
@@ -159,7 +156,7 @@ class Trainer:
         waiting = deque(sorted(jobs, key=lambda n: -steps_of(jobs[n], self._data)))
         first = jobs[waiting[0]]
         params: LocalParams = first.rule.params
-        update = Update(first, stack.size * COPIES)
+        update = Update(first, [torch.zeros_like(stack.weights) for _ in first.vectors()])
         places: list[_Place | None] = [None] * COPIES
         rows = params.batch_size
         nothing = torch.zeros(rows, dtype=torch.int64), torch.zeros(rows)
@@ -190,11 +187,9 @@ class Trainer:
 
     def _stacked_step(self, stack: StackedModel, index: Tensor, weight: Tensor, update: Update) -> None:
         x, y = self._data.x[index], self._data.y[index]
-        stack.gradient.zero_()
         scores = stack.forward(x)
         losses = nn.functional.cross_entropy(scores.flatten(0, 1), y.flatten(), reduction="none")
-        (losses * weight.flatten()).sum().backward()  # type: ignore[no-untyped-call]
-        update.step(stack.weights, stack.gradient, stack.by_copy)
+        update.step(stack.weights, stack.gradient_of((losses * weight.flatten()).sum()), stack.by_copy)
 
 
 @dataclass
@@ -207,16 +202,17 @@ class _Place:
 
 
 class Update:
-    """The elementwise part of a step, for one client or a whole stack."""
+    """The elementwise part of a step, for one client or a whole stack.
 
-    def __init__(self, job: TrainJob, size: int) -> None:
+    ``vectors`` are what the rule refers to, laid out as the weights: the anchor, and for rules with memory the states.
+    """
+
+    def __init__(self, job: TrainJob, vectors: list[Tensor]) -> None:
         self._params: LocalParams = job.rule.params
         self._rule: Rule = job.rule()
         self._step_size = self._params.step_size(job.round)
-        self.vectors = [
-            torch.zeros(size) for _ in job.vectors()
-        ]  # anchor, and shared and own where the rule has memory
-        self.velocity = torch.zeros(size) if self._params.momentum else None
+        self.vectors = vectors
+        self.velocity = torch.zeros_like(vectors[0]) if self._params.momentum else None
 
     @torch.no_grad()
     def step(self, weights: Tensor, gradient: Tensor, by_copy: Callable[[Tensor], list[Tensor]]) -> None:

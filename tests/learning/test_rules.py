@@ -39,9 +39,7 @@ def local(
 ) -> torch.Tensor:
     """Our own steps on the client's loss."""
     job = TrainJob(start, client, rule, round_, 0, *memory)
-    update = Update(job, SIZE)
-    for vector, value in zip(update.vectors, job.vectors(), strict=True):
-        vector.copy_(value)
+    update = Update(job, job.vectors())
     weights = start.clone()
     for _ in range(STEPS):
         update.step(
