@@ -23,133 +23,18 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
 import numpy as np
 import simpy
 from simpy.events import EventPriority
 
 from emulator.world.fleet import Leg
+from emulator.world.flows import Bundle, Capacity, Flow, Link, Solo, max_min
 from emulator.world.network import latency_s
 
 _AFTER_ALL_ELSE = EventPriority(5)  # rates are worked out after everything else that happens at an instant
 _NOTHING_BITS = 0.01  # equal flows end together: what rounding sets apart by less than this is one instant
-_SLACK = 1e-9  # relative: what a sum of rates may exceed a bandwidth by rounding alone
-
-
-class Capacity(Protocol):
-    """Bandwidth over time, such as `traces.step.StepFunction`."""
-
-    def at(self, t: float, /) -> float:
-        """Bits a second at an instant."""
-
-    def next_change(self, t: float, /) -> float:
-        """The next instant at which it changes; infinity if it does not."""
-
-
-class Flow:
-    """A transfer on its way. ``done`` happens when its last byte has left; `SharedNetwork.stop` takes it off the links."""
-
-    __slots__ = ("_bundle", "_ends_at", "_id", "_links", "_size_bits", "done")
-
-    def __init__(self, number: int, links: tuple[_Link, ...], size_bits: float, done: simpy.Event) -> None:
-        self._id = number
-        self._links = links
-        self._size_bits = size_bits
-        self._bundle: _Bundle | None = None
-        self._ends_at = 0.0  # on the bundle's virtual clock
-        self.done = done
-
-
-class _Link:
-    """One direction of a link: who crosses it, and what they could use at most."""
-
-    __slots__ = (
-        "bundles",
-        "capacity",
-        "coming",
-        "constant",
-        "demand_bps",
-        "flows",
-        "name",
-        "rate_bps",
-        "solo",
-        "was_narrow",
-        "watched",
-    )
-
-    def __init__(self, name: str, capacity: Capacity | float) -> None:
-        self.name = name
-        self.capacity = capacity
-        self.constant = isinstance(capacity, float | int)
-        self.solo: _Solo | None = None  # the one flow on it, where it is alone on all its links
-        self.rate_bps = 0.0  # its bandwidth now
-        self.flows: dict[Flow, None] = {}
-        self.coming = 0  # flows of this instant that are not taken in yet
-        self.bundles: dict[_Bundle, None] = {}
-        self.demand_bps = 0.0  # the sum over flows of what each could use alone
-        self.was_narrow = False  # when rates were last worked out
-        self.watched = False  # whether its next change of bandwidth is scheduled
-
-    @property
-    def free(self) -> bool:
-        """Whether a flow that comes now would be alone on it, at a bandwidth that does not change."""
-        return not self.flows and not self.coming and self.solo is None and self.constant
-
-    @property
-    def narrow(self) -> bool:
-        """Whether it cannot carry all of its flows at their full speed."""
-        return len(self.flows) > 1 and self.demand_bps > self.rate_bps * (1 + _SLACK)
-
-
-class _Solo:
-    """A flow that is alone on all its links, from ``start_s`` on; its last byte arrives ``after_s`` after it has left."""
-
-    __slots__ = ("after_s", "arrived", "links", "rate_bps", "size_bits", "start_s")
-
-    def __init__(
-        self,
-        links: tuple[_Link, ...],
-        size_bits: float,
-        rate_bps: float,
-        start_s: float,
-        after_s: float,
-        arrived: simpy.Event,
-    ) -> None:
-        self.links = links
-        self.size_bits = size_bits
-        self.rate_bps = rate_bps
-        self.start_s = start_s
-        self.after_s = after_s
-        self.arrived = arrived
-
-    def leave(self, event: simpy.Event) -> None:
-        """Frees its links, unless somebody has joined it."""
-        for link in self.links:
-            if link.solo is self:
-                link.solo = None
-
-
-class _Bundle:
-    """Flows of equal rate. ``served_bits`` is the virtual clock: what each member was sent since the bundle began."""
-
-    __slots__ = ("cap_bps", "heap", "key", "links", "rate_bps", "served_bits", "size", "updated_s", "version")
-
-    def __init__(self, key: tuple[object, ...], links: tuple[_Link, ...], cap_bps: float, now: float) -> None:
-        self.key = key
-        self.links = links  # those with others on them
-        self.cap_bps = cap_bps
-        self.heap: list[tuple[float, int, Flow]] = []
-        self.size = 0
-        self.rate_bps = 0.0  # of each member
-        self.served_bits = 0.0
-        self.updated_s = now
-        self.version = 0
-
-    def advance(self, now: float) -> None:
-        self.served_bits += self.rate_bps * (now - self.updated_s)
-        self.updated_s = now
 
 
 class SharedNetwork:
@@ -162,15 +47,15 @@ class SharedNetwork:
         self._env = env
         self._rng = rng
         self._capacities = capacities or {}
-        self._links: dict[str, _Link] = {}
-        self._bundles: dict[tuple[object, ...], _Bundle] = {}
-        self._routes: dict[int, tuple[Sequence[Leg], tuple[_Link, ...]]] = {}
+        self._links: dict[str, Link] = {}
+        self._bundles: dict[tuple[object, ...], Bundle] = {}
+        self._routes: dict[int, tuple[Sequence[Leg], tuple[Link, ...]]] = {}
         self._numbers = itertools.count()
         self._new: list[Flow] = []
-        self._dirty: dict[_Link, None] = {}
+        self._dirty: dict[Link, None] = {}
         self._settling = False
         self._ends: list[
-            tuple[float, int, int, _Bundle]
+            tuple[float, int, int, Bundle]
         ] = []  # when bundles lose their next member; old versions are skipped
         self._wakes_at = math.inf
 
@@ -200,18 +85,18 @@ class SharedNetwork:
         self._take_in(flow)
         return flow
 
-    def _alone(self, links: tuple[_Link, ...], size_bits: float, after_s: float) -> simpy.Event:
+    def _alone(self, links: tuple[Link, ...], size_bits: float, after_s: float) -> simpy.Event:
         """A flow that nobody else is in the way of: when it arrives is known at once."""
         now = self._env.now
         rate_bps = min(link.rate_bps for link in links)
-        solo = _Solo(links, size_bits, rate_bps, now, after_s, _succeed(self._env.event()))
+        solo = Solo(links, size_bits, rate_bps, now, after_s, _succeed(self._env.event()))
         for link in links:
             link.solo = solo
         solo.arrived.callbacks.append(solo.leave)
         self._env.schedule(solo.arrived, delay=size_bits / rate_bps + after_s)
         return solo.arrived
 
-    def _join(self, solo: _Solo) -> None:
+    def _join(self, solo: Solo) -> None:
         """Somebody comes to a link of a flow that was alone: from now on it is a flow like others, with what is left of it."""
         for link in solo.links:
             link.solo = None
@@ -226,7 +111,7 @@ class SharedNetwork:
         self._take_in(flow)
 
     def _take_in(self, flow: Flow) -> None:
-        for link in flow._links:
+        for link in flow.links:
             link.coming += 1
         self._new.append(flow)
         self._settle_soon()
@@ -235,39 +120,39 @@ class SharedNetwork:
         """Takes a flow off its links; returns the bytes that it has sent. Its ``done`` never happens."""
         if flow in self._new:
             self._new.remove(flow)
-            for link in flow._links:
+            for link in flow.links:
                 link.coming -= 1
             return 0.0
-        bundle = flow._bundle
+        bundle = flow.bundle
         if bundle is None:
-            return flow._size_bits / 8
+            return flow.size_bits / 8
         bundle.advance(self._env.now)
-        sent_bits = flow._size_bits - max(0.0, flow._ends_at - bundle.served_bits)
+        sent_bits = flow.size_bits - max(0.0, flow.ends_at - bundle.served_bits)
         self._take_off(flow)
         self._settle_soon()
         return sent_bits / 8
 
     def rate_bps(self, flow: Flow) -> float:
         """What a flow is sent a second, now."""
-        return 0.0 if flow._bundle is None else flow._bundle.rate_bps
+        return 0.0 if flow.bundle is None else flow.bundle.rate_bps
 
     def load_bps(self, name: str) -> float:
         """What a link carries, now."""
         link = self._links.get(name)
         return 0.0 if link is None else sum(self.rate_bps(f) for f in link.flows)
 
-    def _links_of(self, route: Sequence[Leg]) -> tuple[_Link, ...]:
+    def _links_of(self, route: Sequence[Leg]) -> tuple[Link, ...]:
         known = self._routes.get(id(route))
         if known is None or known[0] is not route:
             links = tuple(dict.fromkeys(self._link(leg) for leg in route))
             known = self._routes[id(route)] = (route, links)
         return known[1]
 
-    def _link(self, leg: Leg) -> _Link:
+    def _link(self, leg: Leg) -> Link:
         link = self._links.get(leg.link)
         if link is None:
             capacity = self._capacities.get(leg.link, leg.bandwidth_bps)
-            link = self._links[leg.link] = _Link(leg.link, capacity)
+            link = self._links[leg.link] = Link(leg.link, capacity)
             link.rate_bps = capacity if isinstance(capacity, float | int) else capacity.at(self._env.now)
         return link
 
@@ -284,12 +169,12 @@ class SharedNetwork:
         now = self._env.now
         arrived, self._new = self._new, []
         regroup: dict[Flow, None] = {}
-        for link in dict.fromkeys(link for flow in arrived for link in flow._links):
+        for link in dict.fromkeys(link for flow in arrived for link in flow.links):
             self._refresh(link)
             if len(link.flows) == 1:  # its flow is no longer alone on it: it belongs to another bundle now
                 regroup |= link.flows
         for flow in arrived:
-            for link in flow._links:
+            for link in flow.links:
                 link.coming -= 1
                 link.flows[flow] = None
         regroup |= dict.fromkeys(arrived)
@@ -298,7 +183,7 @@ class SharedNetwork:
         self._work_out(now)
         self._wake_up()
 
-    def _refresh(self, link: _Link) -> None:
+    def _refresh(self, link: Link) -> None:
         """Reads a link's bandwidth where it changes over time, and makes sure to be there when it changes next."""
         if isinstance(link.capacity, float | int):
             return
@@ -312,7 +197,7 @@ class SharedNetwork:
                 event.callbacks.append(lambda _: self._changed(link))
                 self._env.schedule(event, delay=change - now)
 
-    def _changed(self, link: _Link) -> None:
+    def _changed(self, link: Link) -> None:
         """A link's bandwidth has changed: flows that had it for themselves have another bandwidth of their own now."""
         link.watched = False
         if link.flows:
@@ -324,28 +209,28 @@ class SharedNetwork:
 
     def _bundle_anew(self, flow: Flow, now: float) -> None:
         """Puts a flow into the bundle of its kind, with what is left of it."""
-        left_bits = flow._size_bits
-        old = flow._bundle
+        left_bits = flow.size_bits
+        old = flow.bundle
         if old is not None:
             old.advance(now)
-            left_bits = flow._ends_at - old.served_bits
+            left_bits = flow.ends_at - old.served_bits
             if left_bits <= _NOTHING_BITS:  # it ends at this very instant
                 self._end(flow)
                 return
             self._leave(flow)
-        shared = tuple(link for link in flow._links if len(link.flows) > 1)
-        cap_bps = min(link.rate_bps for link in flow._links)
+        shared = tuple(link for link in flow.links if len(link.flows) > 1)
+        cap_bps = min(link.rate_bps for link in flow.links)
         key = (*(link.name for link in shared), cap_bps)
         bundle = self._bundles.get(key)
         if bundle is None:
-            bundle = self._bundles[key] = _Bundle(key, shared, cap_bps, now)
+            bundle = self._bundles[key] = Bundle(key, shared, cap_bps, now)
             for link in shared:
                 link.bundles[bundle] = None
         bundle.advance(now)
         bundle.size += 1
-        flow._bundle = bundle
-        flow._ends_at = bundle.served_bits + left_bits
-        heapq.heappush(bundle.heap, (flow._ends_at, flow._id, flow))
+        flow.bundle = bundle
+        flow.ends_at = bundle.served_bits + left_bits
+        heapq.heappush(bundle.heap, (flow.ends_at, flow.number, flow))
         for link in shared:
             link.demand_bps += cap_bps
             self._dirty[link] = None
@@ -355,9 +240,9 @@ class SharedNetwork:
             self._schedule_end(bundle, now)
 
     def _leave(self, flow: Flow) -> None:
-        bundle = flow._bundle
+        bundle = flow.bundle
         assert bundle is not None
-        flow._bundle = None
+        flow.bundle = None
         bundle.size -= 1
         for link in bundle.links:
             link.demand_bps -= bundle.cap_bps
@@ -374,27 +259,27 @@ class SharedNetwork:
 
     def _take_off(self, flow: Flow) -> None:
         self._leave(flow)
-        for link in flow._links:
+        for link in flow.links:
             del link.flows[flow]
             if not link.flows:
                 link.demand_bps = 0.0  # rounding does not add up over a run
 
     def _work_out(self, now: float) -> None:
         """New rates for every bundle that is connected by narrow links to a link that changed."""
-        seen: set[_Bundle] = set()
+        seen: set[Bundle] = set()
         dirty, self._dirty = self._dirty, {}
         for start in dirty:
             if not start.narrow and not start.was_narrow:
                 continue  # it held nobody back before and does not now
-            for bundle, rate_bps in _max_min(self._component(start, seen)).items():
+            for bundle, rate_bps in max_min(self._component(start, seen)).items():
                 if rate_bps != bundle.rate_bps:
                     bundle.advance(now)
                     self._set_rate(bundle, rate_bps, now)
         for link in dirty:
             link.was_narrow = link.narrow
 
-    def _component(self, start: _Link, seen: set[_Bundle]) -> list[_Bundle]:
-        component: list[_Bundle] = []
+    def _component(self, start: Link, seen: set[Bundle]) -> list[Bundle]:
+        component: list[Bundle] = []
         waiting = [b for b in start.bundles if b not in seen]
         seen.update(waiting)
         while waiting:
@@ -407,13 +292,13 @@ class SharedNetwork:
                     waiting += fresh
         return component
 
-    def _set_rate(self, bundle: _Bundle, rate_bps: float, now: float) -> None:
+    def _set_rate(self, bundle: Bundle, rate_bps: float, now: float) -> None:
         bundle.rate_bps = rate_bps
         self._schedule_end(bundle, now)
 
-    def _schedule_end(self, bundle: _Bundle, now: float) -> None:
+    def _schedule_end(self, bundle: Bundle, now: float) -> None:
         """Notes when the bundle's next member ends."""
-        while bundle.heap and bundle.heap[0][2]._bundle is not bundle:
+        while bundle.heap and bundle.heap[0][2].bundle is not bundle:
             heapq.heappop(bundle.heap)
         bundle.version += 1
         if bundle.heap and bundle.rate_bps > 0:
@@ -444,40 +329,13 @@ class SharedNetwork:
             bundle.served_bits = max(bundle.served_bits, due_bits)
             while bundle.heap and bundle.heap[0][0] <= bundle.served_bits + _NOTHING_BITS:
                 flow = heapq.heappop(bundle.heap)[2]
-                if flow._bundle is bundle:
+                if flow.bundle is bundle:
                     self._end(flow)
             if bundle.size:
                 self._schedule_end(bundle, now)
         if self._dirty:
             self._settle_soon()
         self._wake_up()
-
-
-def _max_min(bundles: Iterable[_Bundle]) -> dict[_Bundle, float]:
-    """Max-min fair rates by progressive filling: all rates rise together until a link is full or a flow is at its own limit."""
-    rates: dict[_Bundle, float] = {}
-    open_bundles = dict.fromkeys(bundles)
-    left = {link: link.rate_bps for b in open_bundles for link in b.links if link.narrow}
-    counts = dict.fromkeys(left, 0)
-    for bundle in open_bundles:
-        for link in bundle.links:
-            if link in counts:
-                counts[link] += bundle.size
-    while open_bundles:
-        narrowest = min((link for link in left if counts[link]), key=lambda k: left[k] / counts[k], default=None)
-        level = math.inf if narrowest is None else max(0.0, left[narrowest] / counts[narrowest])
-        frozen = [b for b in open_bundles if b.cap_bps <= level]
-        if not frozen:
-            assert narrowest is not None
-            frozen = [b for b in open_bundles if narrowest in b.links]
-        for bundle in frozen:
-            rates[bundle] = min(bundle.cap_bps, level)
-            del open_bundles[bundle]
-            for link in bundle.links:
-                if link in left:
-                    left[link] -= rates[bundle] * bundle.size
-                    counts[link] -= bundle.size
-    return rates
 
 
 def _succeed(event: simpy.Event) -> simpy.Event:

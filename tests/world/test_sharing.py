@@ -176,7 +176,7 @@ def test_rates_are_max_min_fair_and_bytes_are_conserved(
         last = at
         while env.peek() == at:
             env.step()
-        going = [(names, network.rate_bps(f)) for names, f in flows if f._bundle is not None]
+        going = [(names, network.rate_bps(f)) for names, f in flows if f.bundle is not None]
         load = {name: network.load_bps(name) for name in speed}
         for name in speed:
             assert load[name] <= speed[name] * 1e6 * (1 + 1e-6)  # no link above its bandwidth

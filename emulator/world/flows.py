@@ -1,0 +1,153 @@
+"""Flows and the links that they share: the state behind `emulator.world.sharing`, and the arithmetic of fair shares."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Protocol
+
+import simpy
+
+SLACK = 1e-9  # relative: what a sum of rates may exceed a bandwidth by rounding alone
+
+
+class Capacity(Protocol):
+    """Bandwidth over time, such as `traces.step.StepFunction`."""
+
+    def at(self, t: float, /) -> float:
+        """Bits a second at an instant."""
+
+    def next_change(self, t: float, /) -> float:
+        """The next instant at which it changes; infinity if it does not."""
+
+
+class Flow:
+    """A transfer on its way. ``done`` happens when its last byte has left; `SharedNetwork.stop` takes it off the links."""
+
+    __slots__ = ("bundle", "done", "ends_at", "links", "number", "size_bits")
+
+    def __init__(self, number: int, links: tuple[Link, ...], size_bits: float, done: simpy.Event) -> None:
+        self.number = number
+        self.links = links
+        self.size_bits = size_bits
+        self.bundle: Bundle | None = None
+        self.ends_at = 0.0  # on the bundle's virtual clock
+        self.done = done
+
+
+class Link:
+    """One direction of a link: who crosses it, and what they could use at most."""
+
+    __slots__ = (
+        "bundles",
+        "capacity",
+        "coming",
+        "constant",
+        "demand_bps",
+        "flows",
+        "name",
+        "rate_bps",
+        "solo",
+        "was_narrow",
+        "watched",
+    )
+
+    def __init__(self, name: str, capacity: Capacity | float) -> None:
+        self.name = name
+        self.capacity = capacity
+        self.constant = isinstance(capacity, float | int)
+        self.solo: Solo | None = None  # the one flow on it, where it is alone on all its links
+        self.rate_bps = 0.0  # its bandwidth now
+        self.flows: dict[Flow, None] = {}
+        self.coming = 0  # flows of this instant that are not taken in yet
+        self.bundles: dict[Bundle, None] = {}
+        self.demand_bps = 0.0  # the sum over flows of what each could use alone
+        self.was_narrow = False  # when rates were last worked out
+        self.watched = False  # whether its next change of bandwidth is scheduled
+
+    @property
+    def free(self) -> bool:
+        """Whether a flow that comes now would be alone on it, at a bandwidth that does not change."""
+        return not self.flows and not self.coming and self.solo is None and self.constant
+
+    @property
+    def narrow(self) -> bool:
+        """Whether it cannot carry all of its flows at their full speed."""
+        return len(self.flows) > 1 and self.demand_bps > self.rate_bps * (1 + SLACK)
+
+
+class Solo:
+    """A flow that is alone on all its links, from ``start_s`` on; its last byte arrives ``after_s`` after it has left."""
+
+    __slots__ = ("after_s", "arrived", "links", "rate_bps", "size_bits", "start_s")
+
+    def __init__(
+        self,
+        links: tuple[Link, ...],
+        size_bits: float,
+        rate_bps: float,
+        start_s: float,
+        after_s: float,
+        arrived: simpy.Event,
+    ) -> None:
+        self.links = links
+        self.size_bits = size_bits
+        self.rate_bps = rate_bps
+        self.start_s = start_s
+        self.after_s = after_s
+        self.arrived = arrived
+
+    def leave(self, event: simpy.Event) -> None:
+        """Frees its links, unless somebody has joined it."""
+        for link in self.links:
+            if link.solo is self:
+                link.solo = None
+
+
+class Bundle:
+    """Flows of equal rate. ``served_bits`` is the virtual clock: what each member was sent since the bundle began."""
+
+    __slots__ = ("cap_bps", "heap", "key", "links", "rate_bps", "served_bits", "size", "updated_s", "version")
+
+    def __init__(self, key: tuple[object, ...], links: tuple[Link, ...], cap_bps: float, now: float) -> None:
+        self.key = key
+        self.links = links  # those with others on them
+        self.cap_bps = cap_bps
+        self.heap: list[tuple[float, int, Flow]] = []
+        self.size = 0
+        self.rate_bps = 0.0  # of each member
+        self.served_bits = 0.0
+        self.updated_s = now
+        self.version = 0
+
+    def advance(self, now: float) -> None:
+        """Sets the virtual clock to this instant."""
+        self.served_bits += self.rate_bps * (now - self.updated_s)
+        self.updated_s = now
+
+
+def max_min(bundles: Iterable[Bundle]) -> dict[Bundle, float]:
+    """Max-min fair rates by progressive filling: all rates rise together until a link is full or a flow is at its own limit."""
+    rates: dict[Bundle, float] = {}
+    open_bundles = dict.fromkeys(bundles)
+    left = {link: link.rate_bps for b in open_bundles for link in b.links if link.narrow}
+    counts = dict.fromkeys(left, 0)
+    for bundle in open_bundles:
+        for link in bundle.links:
+            if link in counts:
+                counts[link] += bundle.size
+    while open_bundles:
+        narrowest = min((link for link in left if counts[link]), key=lambda k: left[k] / counts[k], default=None)
+        level = math.inf if narrowest is None else max(0.0, left[narrowest] / counts[narrowest])
+        frozen = [b for b in open_bundles if b.cap_bps <= level]
+        if not frozen:
+            assert narrowest is not None
+            frozen = [b for b in open_bundles if narrowest in b.links]
+        for bundle in frozen:
+            rates[bundle] = min(bundle.cap_bps, level)
+            del open_bundles[bundle]
+            for link in bundle.links:
+                if link in left:
+                    left[link] -= rates[bundle] * bundle.size
+                    counts[link] -= bundle.size
+    return rates
