@@ -14,6 +14,7 @@ from emulator.learning.lab import Handle, Lab, content_key
 from emulator.learning.memo import Memo, RunMemory
 from emulator.registry import Chosen
 from emulator.scenario import Loaded
+from emulator.scenario.schema import Links
 
 Small = Callable[..., Loaded]
 
@@ -72,46 +73,87 @@ def test_keys_tell_apart_what_differs_and_only_that(small: Small) -> None:
     assert lab.combine([base], [1.0]) is base
 
 
-@pytest.mark.parametrize(
-    ("change", "changes_training"),
-    [
-        ("seed=4", True),
-        ("data.set.separation=3.0", True),
-        ("data.partition.alpha=0.4", True),
-        ("data.public=1", True),
-        ("model.hidden=[9]", True),
-        ("topology.clients=9", True),
-        ("method.local.learning_rate=0.2", True),
-        ("method.local.batch_size=5", True),
-        ("method.local.momentum=0.5", True),
-        ("method.local.weight_decay=0.01", True),
-        ("method.local.epochs=2", True),
-        ("method.local.learning_rate_decay=0.9", True),
-        ("method.local.clip=1.0", True),
-        ("method.local.kind=fedprox", True),
-        ("name=other", False),
-        ("notes=other", False),
-        ("topology.edges=4", False),
-        ("topology.devices=laptop", False),
-        ("topology.edge_device=laptop", False),
-        ("topology.cloud_device=laptop", False),
-        ("topology.links.access.up=1 Mbit/s", False),
-        ("topology.links.backhaul.latency=1 s", False),
-        ("topology.links.peer={bandwidth: 1 Mbit/s}", False),
-        ("method.group_operation=none", False),
-        ("method.initial_model=seed", False),
-        ("stop.rounds=9", False),
-        ("evaluate.every=2", False),
-        ("output.plot=false", False),
-        ("output.checkpoint=1 s", False),
-    ],
-)
+# Every key of a scenario, and whether it changes what a given client's training gives. What only decides which trainings are
+# asked for (formation, sampling, rounds, ...) or how long they take (topology, group operations) must not.
+CHANGES = [
+    ("seed=4", True),
+    ("data.set.separation=3.0", True),
+    ("data.partition.alpha=0.4", True),
+    ("data.public=1", True),
+    ("model.hidden=[9]", True),
+    ("model.dropout=0.1", True),
+    ("model.kind=cnn", True),
+    ("topology.clients=9", True),
+    ("method.local.learning_rate=0.2", True),
+    ("method.local.batch_size=5", True),
+    ("name=other", False),
+    ("notes=other", False),
+    ("topology.edges=4", False),
+    ("topology.devices=laptop", False),
+    ("topology.edge_device=laptop", False),
+    ("topology.cloud_device=laptop", False),
+    ("topology.sharing=dedicated", False),
+    ("topology.links.access.up=1 Mbit/s", False),
+    ("topology.links.backhaul.latency=1 s", False),
+    ("topology.links.cell={up: 1 Mbit/s, down: 1 Mbit/s}", False),
+    ("topology.links.cloud={up: 1 Mbit/s, down: 1 Mbit/s}", False),
+    ("topology.links.peer={bandwidth: 1 Mbit/s}", False),
+    ("method.preset=fedavg", False),
+    ("method.kind=grouped", False),
+    ("method.aggregator=cloud", False),
+    ("method.formation={kind: random, size: 2}", False),
+    ("method.schedule={kind: every, rounds: 2}", False),
+    ("method.sampling={kind: uniform, groups: 1}", False),
+    ("method.participation=0.5", False),
+    ("method.group_rounds=4", False),
+    ("method.training=parallel", False),
+    ("method.aggregation=stabilised", False),
+    ("method.group_operation=none", False),
+    ("method.initial_model=seed", False),
+    ("stop.rounds=9", False),
+    ("stop.time=1 h", False),
+    ("stop.cost=1 client-h", False),
+    ("stop.bytes=1 GB", False),
+    ("stop.accuracy=0.9", False),
+    ("evaluate.every=2", False),
+    ("evaluate.samples=5", False),
+    ("output.against=[fedavg]", False),
+    ("output.plot=false", False),
+    ("output.checkpoint=1 s", False),
+]
+FURTHER = [  # below keys that stand above
+    ("method.local.epochs=2", True),
+    ("method.local.momentum=0.5", True),
+    ("method.local.weight_decay=0.01", True),
+    ("method.local.learning_rate_decay=0.9", True),
+    ("method.local.clip=1.0", True),
+    ("method.local.kind=fedprox", True),
+    ("topology.links.access.loss=0.1", False),
+    ("topology.links.access.jitter={kind: uniform, scale: 1 s}", False),
+    ("topology.links.access.trace={file: lte-like}", False),
+]
+
+
+@pytest.mark.parametrize(("change", "changes_training"), CHANGES + FURTHER)
 def test_which_scenario_keys_change_a_training(small: Small, change: str, changes_training: bool) -> None:
     def key(loaded: Loaded) -> str:
         lab = make(loaded)
         return train(lab, lab.initial(), 0, loaded.scenario.method.params.local, round=1).key
 
     assert (key(small()) != key(small(change))) is changes_training
+
+
+def test_no_scenario_key_is_left_out(small: Small) -> None:
+    def sections(value: object, path: str, depth: int) -> list[str]:
+        if isinstance(value, dict) and depth:
+            return [p for k, v in value.items() for p in sections(v, f"{path}.{k}" if path else k, depth - 1)]
+        return [path]
+
+    told = [change.partition("=")[0] for change, _ in CHANGES]
+    for section in sections(small().scenario.model_dump(), "", 2) + [
+        f"topology.links.{kind}" for kind in Links.model_fields
+    ]:
+        assert any(f"{key}.".startswith(f"{section}.") for key in told), section
 
 
 def test_a_value_is_freed_with_its_last_handle(small: Small) -> None:
