@@ -12,6 +12,7 @@ import csv
 import importlib.metadata
 import io
 import json
+import math
 import os
 import platform
 import sys
@@ -26,7 +27,7 @@ import simpy
 
 from emulator import __version__, checkpoint
 from emulator.accounting import Meter
-from emulator.errors import InputError
+from emulator.errors import HflError, InputError
 from emulator.files import write_json, write_text
 from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory
@@ -131,6 +132,11 @@ def execute(
     try:
         session.env.run(until=session.env.process(scenario.method(session)))
         status = COMPLETE
+    except RuntimeError as error:
+        if session.env.peek() < math.inf:
+            raise
+        when = f"after {session.world.now:g} emulated seconds, in round {session.rounds + 1}"
+        raise HflError(f"nothing happens any more {when}: the method waits for something that nobody does") from error
     except KeyboardInterrupt:
         status = INTERRUPTED
         raise
