@@ -95,7 +95,8 @@ def whatif(
 
     if status_of(folder) != COMPLETE:
         raise InputError(f"{folder} is not the folder of a finished run")
-    loaded = scenario.load(folder / "scenario.yaml", [*changes, "output.against=[]"])
+    # No picture: drawing one would take as long as the answer. `hfl compare` draws both worlds.
+    loaded = scenario.load(folder / "scenario.yaml", [*changes, "output.against=[]", "output.plot=false"])
     text = scenario.dump(loaded.scenario)
     place = out_dir or folder / f"whatif-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
     summary = _run_one(loaded, place, _open_memo(memo, no_memo), False, workers, checkpoint.read_memory(folder))
