@@ -188,6 +188,7 @@ class Chosen:
         return {**self.dump(), "code": self.plugin.code(self.params)}
 
 
+_describing: set[str] = set()  # slots whose JSON schema is being written
 NESTED = (
     "nested"  # the type of a validation error that carries the errors of a plug-in's parameter model in its context
 )
@@ -239,6 +240,22 @@ class Choice:
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """One alternative for each plug-in that is known now; a name alone only where no parameter is required."""
         registry = Registry.by_slot[self.slot]
+        if (
+            self.slot in _describing
+        ):  # a choice within a choice of the same slot: the schema says only that there is one
+            return {
+                "anyOf": [
+                    {"enum": registry.names()},
+                    {"type": "object", "properties": {"kind": {"enum": registry.names()}}, "required": ["kind"]},
+                ]
+            }
+        _describing.add(self.slot)
+        try:
+            return self._alternatives(registry, handler)
+        finally:
+            _describing.discard(self.slot)
+
+    def _alternatives(self, registry: Registry[Any], handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         plugins = [registry[name] for name in registry.names()]
         alone = [p.name for p in plugins if not any(f.is_required() for f in p.params.model_fields.values())]
         options: list[dict[str, Any]] = [{"enum": alone}] if alone else []

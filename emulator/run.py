@@ -37,7 +37,7 @@ from emulator.rng import stream
 from emulator.scenario import Loaded, Scenario, dump
 from emulator.world.fleet import Fleet
 from emulator.world.network import DedicatedNetwork, Network
-from emulator.world.played import bandwidths
+from emulator.world.played import Played, played
 from emulator.world.sharing import SharedNetwork
 from emulator.world.world import Workload, World
 
@@ -177,18 +177,18 @@ def assemble(scenario: Scenario, lab: Lab, ledger: Ledger | None = None) -> Sess
     env = simpy.Environment()
     fleet = Fleet(scenario.topology, scenario.seed)
     workload = Workload(facts.state_size * BYTES_PER_PARAMETER, facts.forward_flops, facts.parameters)
-    network: Network = network_of(scenario, env)
-    world = World(env, fleet, network, workload, ledger)
+    traces = played(scenario.topology, scenario.seed)
+    world = World(env, fleet, network_of(scenario, env, traces), workload, ledger, traces.speeds)
     powers = {name: device.power for name, device in zip(fleet.client_names, fleet.client_devices, strict=True)}
     return Session(scenario, world, lab, Meter(ledger, powers))
 
 
-def network_of(scenario: Scenario, env: simpy.Environment) -> Network:
-    """The network that a scenario asks for. Raises `InputError` where a trace cannot be played."""
-    topology, jitter = scenario.topology, stream(scenario.seed, "jitter")
-    if topology.sharing == "dedicated":
+def network_of(scenario: Scenario, env: simpy.Environment, traces: Played) -> Network:
+    """The network that a scenario asks for."""
+    jitter = stream(scenario.seed, "jitter")
+    if scenario.topology.sharing == "dedicated":
         return DedicatedNetwork(env, jitter)
-    return SharedNetwork(env, jitter, dict(bandwidths(topology, scenario.seed)))
+    return SharedNetwork(env, jitter, traces.bandwidths, traces.latencies)
 
 
 def metrics_csv(rows: list[Metrics]) -> str:

@@ -49,12 +49,12 @@ class Imperfect(Params):
     )
 
 
-class LinkTrace(Params):
-    """A trace of bandwidth that links of one kind play, each from an instant of its own."""
+class PlayedTrace(Params):
+    """A trace that links or devices of one kind play, each from an instant of its own."""
 
     file: str = Field(description="a trace file, or the name of a bundled sample (hfl traces inspect)")
     format: str | None = Field(None, description="its format; without it the format is told by the content")
-    start: Literal["random", "together"] = Field("random", description="from where each link plays it")
+    start: Literal["random", "together"] = Field("random", description="from where each of them plays it")
 
 
 class Link(Imperfect):
@@ -62,7 +62,9 @@ class Link(Imperfect):
 
     up: BitsPerSecond
     down: BitsPerSecond
-    trace: LinkTrace | None = Field(None, description="bandwidth over time, in place of 'up' and 'down'")
+    trace: PlayedTrace | None = Field(
+        None, description="bandwidth over time, in place of 'up' and 'down'; a latency in the file adds to 'latency'"
+    )
 
 
 class SharedLink(Params):
@@ -105,6 +107,10 @@ class Topology(Params):
         {"raspberry-pi-4b": 1.0},
         min_length=1,
         description="device of the clients: a profile, or shares of several that add up to 1",
+    )
+    speed: PlayedTrace | None = Field(
+        None,
+        description="speed of the clients' devices over time, as a multiple of what their profile says (throttling)",
     )
     edge_device: str = Field("edge-server", description="profile of the edge servers")
     cloud_device: str = Field("cloud-server", description="profile of the cloud")

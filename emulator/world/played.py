@@ -1,66 +1,95 @@
-"""Traces played on links: bandwidth over time for the links that a scenario gives a trace."""
+"""Traces played in the world: bandwidth and latency of links, and speed of devices, over time.
+
+Each link or device plays its trace from an instant of its own, drawn from the scenario's seed, unless all are to start together.
+Everything here raises `InputError` with the scenario key where a trace cannot be read or played.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from emulator.errors import InputError
 from emulator.rng import stream
-from emulator.scenario.schema import LinkTrace, Topology
+from emulator.scenario.schema import PlayedTrace, Topology
 from emulator.world.fleet import client_name, edge_name
-from traces.content import Trace
+from traces.content import Quantity, Trace
 from traces.reading import find, read
 from traces.step import StepFunction
 
 DIRECTIONS = ("up", "down")
 
 
-def bandwidths(topology: Topology, seed: int) -> dict[str, StepFunction]:
-    """Bandwidth over time (bit/s) by the name of the link, for every link that has a trace.
+@dataclass(frozen=True)
+class Played:
+    """What changes over time: bandwidths (bit/s) and latencies (s) by the name of the link, speeds by client number."""
 
-    Each link plays its trace from an instant of its own, drawn from the scenario's seed, unless they are to start together.
-    Raises `InputError` with the scenario key where a trace cannot be read or played.
-    """
-    played = {}
-    access, backhaul = topology.links.access, topology.links.backhaul
+    bandwidths: dict[str, StepFunction] = field(default_factory=dict)
+    latencies: dict[str, StepFunction] = field(default_factory=dict)
+    speeds: dict[int, StepFunction] = field(default_factory=dict)
+
+
+def played(topology: Topology, seed: int) -> Played:
+    """All that a topology's traces say."""
+    result = Played()
     owners = {
-        "access": (access, [client_name(c) for c in range(topology.clients)]),
-        "backhaul": (backhaul, [edge_name(e) for e in range(topology.edges)]),
+        "access": (topology.links.access, [client_name(c) for c in range(topology.clients)]),
+        "backhaul": (topology.links.backhaul, [edge_name(e) for e in range(topology.edges)]),
     }
     for kind, (link, names) in owners.items():
         if link.trace is None:
             continue
-        functions = load(link.trace, f"topology.links.{kind}.trace")
-        rng = stream(seed, "trace", kind)
-        for name in names:
-            start = float(rng.uniform(0, 1)) if link.trace.start == "random" else 0.0
+        key = f"topology.links.{kind}.trace"
+        content = _load(link.trace, key)
+        series = {d: _series(link.trace, content, "bandwidth", d, key).scaled(1 - link.loss) for d in DIRECTIONS}
+        latency = {d: content.get("latency", d) for d in DIRECTIONS} if content.of("latency") else {}
+        for name, start in zip(names, _starts(link.trace, len(names), seed, kind), strict=True):
             for direction in DIRECTIONS:
-                function = functions[direction].scaled(1 - link.loss)
-                if function.end == "repeat":
-                    function = function.shifted(start * (function.period_s or 0.0))
-                played[f"{name}/{direction}"] = function
-    return played
+                result.bandwidths[f"{name}/{direction}"] = _from(series[direction], start)
+                if latency:
+                    result.latencies[f"{name}/{direction}"] = _from(latency[direction], start)
+    if topology.speed is not None:
+        key = "topology.speed"
+        speed = _series(topology.speed, _load(topology.speed, key), "speed", "", key)
+        for client, start in enumerate(_starts(topology.speed, topology.clients, seed, "speed")):
+            result.speeds[client] = _from(speed, start)
+    return result
 
 
-def load(trace: LinkTrace, key: str) -> dict[str, StepFunction]:
-    """The bandwidth of both directions; raises `InputError` where the file does not have it, or where it ends at nothing."""
+def _starts(trace: PlayedTrace, count: int, seed: int, purpose: str) -> Sequence[float]:
+    """Where each of ``count`` players starts, as a share of the trace."""
+    if trace.start == "together":
+        return [0.0] * count
+    return [float(start) for start in stream(seed, "trace", purpose).uniform(0, 1, count)]
+
+
+def _from(function: StepFunction, start: float) -> StepFunction:
+    return function.shifted(start * function.period_s) if function.period_s is not None else function
+
+
+def _load(trace: PlayedTrace, key: str) -> Trace:
     try:
         content = read(find(trace.file), trace.format)
-        if not isinstance(content, Trace):
-            raise InputError(f"{trace.file} holds no series over time")
-        functions = {direction: content.get("bandwidth", direction) for direction in DIRECTIONS}
-        for problem in _unplayable(trace, functions):
-            raise InputError(f"{trace.file}: {problem}")
     except InputError as error:
         raise InputError(error.message, f"{key}.file") from error
-    return functions
+    if not isinstance(content, Trace):
+        raise InputError(f"{trace.file} holds no series over time", f"{key}.file")
+    return content
 
 
-def _unplayable(trace: LinkTrace, functions: dict[str, StepFunction]) -> Iterator[str]:
-    for direction, function in functions.items():
-        if function.end == "hold" and function.values[-1] == 0:
-            yield f"the bandwidth {direction} is 0 for ever after its last step, so that transfers would never end"
-        if function.end == "repeat" and function.mean == 0:
-            yield f"the bandwidth {direction} is always 0"
-        if function.end == "hold" and trace.start == "random" and len(function.values) > 1:
-            yield "it does not start over, so it cannot be played from random instants; say 'start: together'"
+def _series(trace: PlayedTrace, content: Trace, quantity: Quantity, name: str, key: str) -> StepFunction:
+    """One series of a trace; raises `InputError` where the file does not have it, or where what needs it would never end."""
+    try:
+        function = content.get(quantity, name)
+    except InputError as error:
+        raise InputError(f"{trace.file}: {error.message}", f"{key}.file") from error
+    what, problem = " ".join(filter(None, (quantity, name))), ""
+    if function.end == "hold" and function.values[-1] == 0:
+        problem = f"the {what} is 0 for ever after its last step, so that what needs it would never end"
+    elif function.end == "repeat" and function.mean == 0:
+        problem = f"the {what} is always 0"
+    elif function.end == "hold" and trace.start == "random" and len(function.values) > 1:
+        problem = "it does not start over, so it cannot be played from random instants; say 'start: together'"
+    if problem:
+        raise InputError(f"{trace.file}: {problem}", f"{key}.file")
+    return function

@@ -23,7 +23,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import simpy
@@ -41,12 +41,17 @@ class SharedNetwork:
     """Carries flows over links. `transfer` is what the world uses; `send` and `stop` give more control."""
 
     def __init__(
-        self, env: simpy.Environment, rng: np.random.Generator, capacities: dict[str, Capacity] | None = None
+        self,
+        env: simpy.Environment,
+        rng: np.random.Generator,
+        capacities: Mapping[str, Capacity] | None = None,
+        latencies: Mapping[str, Capacity] | None = None,
     ) -> None:
-        """``rng`` draws jitter. ``capacities`` gives links by name a bandwidth over time, in place of what routes say."""
+        """``rng`` draws jitter. Links by name may have a bandwidth over time, in place of what routes say, and a latency."""
         self._env = env
         self._rng = rng
         self._capacities = capacities or {}
+        self._latencies = latencies or {}
         self._links: dict[str, Link] = {}
         self._bundles: dict[tuple[object, ...], Bundle] = {}
         self._routes: dict[int, tuple[Sequence[Leg], tuple[Link, ...]]] = {}
@@ -61,7 +66,7 @@ class SharedNetwork:
 
     def transfer(self, route: Sequence[Leg], size_bytes: int) -> simpy.Event:
         """An event that happens when the last byte has arrived."""
-        after_s = latency_s(route, self._rng)
+        after_s = latency_s(route, self._rng, self._env.now, self._latencies)
         links = self._links_of(route)
         if size_bytes and all(link.free for link in links):
             return self._alone(links, 8.0 * size_bytes, after_s)

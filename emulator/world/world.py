@@ -6,8 +6,9 @@ so an activity that a run's end cuts off leaves no row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import simpy
@@ -18,6 +19,7 @@ from emulator.registry import Chosen
 from emulator.world.fleet import Fleet
 from emulator.world.network import Network
 from emulator.world.operations import Meeting, OperationCost
+from traces.step import StepFunction
 
 Steps = Generator[simpy.Event, Any, Any]  # a SimPy process
 
@@ -35,13 +37,21 @@ class World:
     """A fleet on the emulated clock."""
 
     def __init__(
-        self, env: simpy.Environment, fleet: Fleet, network: Network, workload: Workload, ledger: Ledger
+        self,
+        env: simpy.Environment,
+        fleet: Fleet,
+        network: Network,
+        workload: Workload,
+        ledger: Ledger,
+        speeds: Mapping[int, StepFunction] = MappingProxyType({}),
     ) -> None:
+        """``speeds`` gives clients by number a speed over time, as a multiple of what their device's profile says."""
         self.env = env
         self.fleet = fleet
         self.workload = workload
         self.ledger = ledger
         self._network = network
+        self._speeds = speeds
 
     @property
     def now(self) -> float:
@@ -64,6 +74,9 @@ class World:
         """Local training on a client's device: so many epochs over so many samples of the workload's model."""
         device = self.fleet.client_devices[client]
         seconds = training_s(device, self.workload.forward_flops, samples, batch_size, epochs)
+        speed = self._speeds.get(client)
+        if speed is not None:
+            seconds = speed.time_to_accumulate(self.now, seconds) - self.now
         return self._busy(COMPUTE, self.fleet.client_names[client], seconds, tag, samples * epochs)
 
     def group_operation(

@@ -93,6 +93,7 @@ CHANGES = [
     ("topology.edge_device=laptop", False),
     ("topology.cloud_device=laptop", False),
     ("topology.sharing=dedicated", False),
+    ("topology.speed={file: daily-load}", False),
     ("topology.links.access.up=1 Mbit/s", False),
     ("topology.links.backhaul.latency=1 s", False),
     ("topology.links.cell={up: 1 Mbit/s, down: 1 Mbit/s}", False),

@@ -112,7 +112,13 @@ def test_text_that_looks_like_something_else_stays_text(text: str) -> None:
 def test_a_resolved_scenario_says_everything() -> None:
     written = yamlfile.parse(dump(shortest("group-fel").scenario), "f").data
     speeds = {"up": "10 Mbit/s", "down": "50 Mbit/s", "latency": "15 ms"}
-    assert written["topology"]["links"]["access"] == {**speeds, "jitter": None, "overhead": "0 s", "loss": 0.0}
+    assert written["topology"]["links"]["access"] == {
+        **speeds,
+        "jitter": None,
+        "overhead": "0 s",
+        "loss": 0.0,
+        "trace": None,
+    }
     assert written["method"]["preset"] == "group-fel"
     assert written["method"]["formation"] == {"kind": "cov", "min_size": 5, "max_cov": 0.5}
     assert written["data"]["partition"] == {"kind": "iid", "samples_per_client": None}

@@ -7,12 +7,19 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import simpy
 
+from devices.compute import training_s
 from emulator.errors import InputError
 from emulator.learning.memo import Memo
+from emulator.ledger import Ledger, Tag
+from emulator.rng import stream
 from emulator.run import execute
 from emulator.scenario import Loaded
-from emulator.world.played import bandwidths
+from emulator.world.fleet import Fleet
+from emulator.world.played import played
+from emulator.world.sharing import SharedNetwork
+from emulator.world.world import Steps, Workload, World
 
 Small = Callable[..., Loaded]
 
@@ -30,18 +37,18 @@ def test_each_client_plays_the_trace_from_its_own_instant(small: Small, tmp_path
     topology = small(
         f"topology.links.access.trace={{file: {path}}}", "topology.links.access.loss=0.5"
     ).scenario.topology
-    played = bandwidths(topology, 3)
-    assert sorted(played) == sorted(f"client-{c}/{d}" for c in range(8) for d in ("up", "down"))
+    functions = played(topology, 3).bandwidths
+    assert sorted(functions) == sorted(f"client-{c}/{d}" for c in range(8) for d in ("up", "down"))
     for client in range(8):
-        up, down = played[f"client-{client}/up"], played[f"client-{client}/down"]
+        up, down = functions[f"client-{client}/up"], functions[f"client-{client}/down"]
         assert up.integrate(0, 10) == pytest.approx(0.5 * (4 * 8e6 + 6 * 2e6))  # half is lost
         assert {(up.at(t), down.at(t)) for t in (0.0, 2.5, 5.0, 7.5)} == {
             (4e6, 10e6),
             (1e6, 5e6),
         }  # both from one instant
-    assert len({f.offset_s for f in played.values()}) == 8
-    assert [f.offset_s for f in bandwidths(topology, 3).values()] == [f.offset_s for f in played.values()]
-    assert [f.offset_s for f in bandwidths(topology, 4).values()] != [f.offset_s for f in played.values()]
+    assert len({f.offset_s for f in functions.values()}) == 8
+    assert [f.offset_s for f in played(topology, 3).bandwidths.values()] == [f.offset_s for f in functions.values()]
+    assert [f.offset_s for f in played(topology, 4).bandwidths.values()] != [f.offset_s for f in functions.values()]
 
 
 def test_a_slower_trace_makes_a_slower_run_and_trains_the_same(small: Small, tmp_path: Path) -> None:
@@ -94,4 +101,44 @@ def test_dedicated_links_take_no_trace(small: Small) -> None:
 
 def test_a_missing_trace_names_the_samples(small: Small) -> None:
     with pytest.raises(InputError, match="there is no such file and no such sample; did you mean 'lte-like'"):
-        bandwidths(small("topology.links.access.trace={file: lte-liek}").scenario.topology, 0)
+        played(small("topology.links.access.trace={file: lte-liek}").scenario.topology, 0)
+
+
+def test_latency_of_a_trace_adds_to_that_of_the_link(small: Small, tmp_path: Path) -> None:
+    path = written(tmp_path, "time [s],bandwidth [Mbit/s],latency [ms]\n0,8,100\n5,8,300\n")
+    topology = small(f"topology.links.access.trace={{file: {path}, start: together}}").scenario.topology
+    env, traces = simpy.Environment(), played(topology, 0)
+    network = SharedNetwork(env, stream(0, "jitter"), traces.bandwidths, traces.latencies)
+    world = World(env, Fleet(topology, 0), network, Workload(0, 1.0, 0), Ledger())
+    ended = []
+
+    def twice() -> Steps:
+        yield world.send("client-0", "edge-0", 1_000_000, Tag("model"))
+        ended.append(world.now)
+        yield env.timeout(5.0)
+        yield world.send("client-0", "edge-0", 1_000_000, Tag("model"))
+        ended.append(world.now)
+
+    env.run(env.process(twice()))
+    assert ended == pytest.approx([1 + 0.020 + 0.100, 1.120 + 5 + 1 + 0.020 + 0.300], rel=1e-12)
+
+
+def test_a_throttled_device_trains_at_the_speed_of_the_moment(small: Small, tmp_path: Path) -> None:
+    path = written(tmp_path, "# end: repeat after 4 s\ntime [s],speed [%]\n0,100\n2,50\n")
+    topology = small(f"topology.speed={{file: {path}, start: together}}").scenario.topology
+    env = simpy.Environment()
+    world = World(
+        env,
+        Fleet(topology, 0),
+        SharedNetwork(env, stream(0, "jitter")),
+        Workload(0, 1e9, 0),
+        Ledger(),
+        played(topology, 0).speeds,
+    )
+    alone_s = training_s(world.fleet.client_devices[0], 1e9, 10, 5)
+    env.run(world.train(0, 10, 1, 5, Tag("training", 1)))
+    whole, rest = divmod(alone_s, 3.0)  # three seconds of work in every period of four
+    assert env.now == pytest.approx(4 * whole + (rest if rest <= 2 else 2 + (rest - 2) / 0.5), rel=1e-12)
+    assert env.now > alone_s > 2
+    with pytest.raises(InputError, match=r"topology\.speed\.file: .*the trace has no speed; it has 'bandwidth'"):
+        played(small("topology.speed={file: lte-like}").scenario.topology, 0)
