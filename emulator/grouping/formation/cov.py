@@ -100,6 +100,11 @@ class _Pool:
         self.table = np.ones((m + 2, n))
         self.table[:m] = 2 * counts
         self.table[m] = (counts * counts).sum(axis=0)
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """Room for what every step works out, so that no step has to ask the system for memory."""
+        self._squares, self._sums, self._ratio = np.empty((3, len(self.numbers)))
 
     def position(self, k: int) -> int:
         """The column of the k-th client that is left."""
@@ -107,10 +112,12 @@ class _Pool:
 
     def best(self, group: _Group) -> _Step:
         """The client with which the group's CoV is least; of several, the one with the lowest number."""
-        squares = np.dot(group.weights, self.table)
-        samples = self.samples + group.samples
+        squares, samples, ratio = self._squares, self._sums, self._ratio
+        np.dot(group.weights, self.table, out=squares)
+        np.add(self.samples, group.samples, out=samples)
         if group.samples:
-            ratio = squares / (samples * samples)
+            np.multiply(samples, samples, out=ratio)
+            np.divide(squares, ratio, out=ratio)
         else:  # clients without samples leave such a group without samples: 0/0 here, an infinite CoV
             ratio = np.where(np.isfinite(squares), _WORST, np.inf)
             np.divide(squares, samples * samples, out=ratio, where=samples > 0)
@@ -129,7 +136,8 @@ class _Pool:
             keep = np.isfinite(self.table[self.labels])
             self.numbers = self.numbers[keep]
             self.samples = self.samples[keep]
-            self.table = self.table[:, keep]
+            self.table = np.ascontiguousarray(self.table[:, keep])
+            self._make_room()
 
 
 class _Group:
