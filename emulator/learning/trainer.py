@@ -29,10 +29,10 @@ from emulator.rng import derive, stream
 log = logging.getLogger(__name__)
 
 COPIES = 10  # clients in a stack
-# Forward FLOPs of a batch from which on arithmetic dominates and stacking gains nothing (benchmarks/training.py shows both
-# ways for every model). Normalisation of many copies' channels is slow, so models that have it reach that point earlier.
-STACK_BELOW_FLOPS = 1.3e8
-STACK_NORMALISED_BELOW_FLOPS = 2.5e7
+# Forward FLOPs of a batch from which on arithmetic dominates and stacking gains nothing (benchmarks/training.py --models shows
+# both ways for every model). Convolutions on images of one channel gain from company for longer: alone they are inefficient.
+STACK_BELOW_FLOPS = 2.5e7
+STACK_ONE_CHANNEL_BELOW_FLOPS = 1.3e8
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,7 @@ class Trainer:
             self._stacked: StackedModel | None = StackedModel(module, COPIES)
         except CannotStackError as error:
             self._stacked, self._why_not = None, str(error)
-        normalised = any(isinstance(m, nn.GroupNorm) for m in module.modules())
-        self._stack_below_flops = STACK_NORMALISED_BELOW_FLOPS if normalised else STACK_BELOW_FLOPS
+        self._stack_below_flops = STACK_ONE_CHANNEL_BELOW_FLOPS if _convolves_one_channel(module) else STACK_BELOW_FLOPS
         self._dropouts = _own_dropouts(module)
         self._single = FlatModel(module)
 
@@ -311,6 +310,13 @@ class _OwnDropout(nn.Module):
 def dropout_mask(shape: tuple[int, ...], p: float, generator: torch.Generator) -> Tensor:
     """0 with probability p, else 1 / (1 - p)."""
     return (torch.rand(shape, generator=generator) >= p).float() / (1.0 - p)
+
+
+def _convolves_one_channel(module: nn.Module) -> bool:
+    """Whether a model begins with a convolution of one channel, and has no normalisation, which is slow in a stack."""
+    parts = list(module.modules())
+    first = next((m for m in parts if isinstance(m, nn.Conv2d)), None)
+    return first is not None and first.in_channels == 1 and not any(isinstance(m, nn.GroupNorm) for m in parts)
 
 
 def _own_dropouts(module: nn.Module) -> list[_OwnDropout]:
