@@ -35,7 +35,6 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from emulator.errors import InputError, quote_all, suggestion
 
 F = TypeVar("F", bound=Callable[..., Any])
-P = TypeVar("P", bound="Params")
 
 
 @dataclass(frozen=True)

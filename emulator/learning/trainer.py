@@ -8,7 +8,6 @@ agree to float32 rounding.
 from __future__ import annotations
 
 import ctypes
-import logging
 import math
 import sys
 from collections import deque
@@ -25,8 +24,6 @@ from emulator.learning.rules import LocalParams, Rule
 from emulator.learning.stacked import CannotStackError, StackedModel
 from emulator.registry import Chosen
 from emulator.rng import derive, stream
-
-log = logging.getLogger(__name__)
 
 COPIES = 10  # clients in a stack
 # Forward FLOPs of a batch from which on arithmetic dominates and stacking gains nothing (benchmarks/training.py --models shows
@@ -95,19 +92,14 @@ class Trainer:
         self._data = data
         self._seed = seed
         self._forward_flops = forward_flops
-        self._why_not = ""
+        self.why_not_stacked = ""  # what keeps this model from being stacked, if anything
         try:
             self._stacked: StackedModel | None = StackedModel(module, COPIES)
         except CannotStackError as error:
-            self._stacked, self._why_not = None, str(error)
+            self._stacked, self.why_not_stacked = None, str(error)
         self._stack_below_flops = STACK_ONE_CHANNEL_BELOW_FLOPS if _convolves_one_channel(module) else STACK_BELOW_FLOPS
         self._dropouts = _own_dropouts(module)
         self._single = FlatModel(module)
-
-    @property
-    def why_not_stacked(self) -> str:
-        """Why this model is trained one client after another although it is small; "" where it is not so."""
-        return self._why_not
 
     def stacks(self, batch_size: int) -> bool:
         """Whether clients are trained side by side. Depends on the model and the batch size alone."""

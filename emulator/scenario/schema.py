@@ -16,7 +16,6 @@ from emulator.units import BitsPerSecond, ClientSeconds, PositiveBytes, Positive
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=80, pattern=r"^[A-Za-z0-9][A-Za-z0-9 _.+-]*$")]
 Count = Annotated[int, Field(ge=1, le=100_000_000)]
-Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class Data(Params):
