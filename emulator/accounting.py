@@ -10,17 +10,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from devices.profile import Power
-from emulator.ledger import COMPUTE, GROUP_OPERATION, HOPS, TRANSFER, Ledger, Row
+from emulator.ledger import BROKEN, COMPUTE, GROUP_OPERATION, HOPS, TRANSFER, Ledger, Row
 
 
 @dataclass
 class Totals:
-    """Sums over rows. ``extra_energy_j`` is what the clients drew above their idle power."""
+    """Sums over rows. ``extra_energy_j`` is what the clients drew above their idle power.
+
+    What was wasted, because it was cut off on the way, is part of the other sums too.
+    """
 
     bytes_by_hop: dict[str, int] = field(default_factory=lambda: dict.fromkeys(HOPS, 0))
     cost_training_s: float = 0.0
     cost_group_s: float = 0.0
     extra_energy_j: float = 0.0
+    bytes_wasted: int = 0
+    cost_wasted_s: float = 0.0
 
     @property
     def bytes_total(self) -> int:
@@ -40,6 +45,7 @@ def add_rows(totals: Totals, rows: Iterable[Row], clients: Mapping[str, Power]) 
         own, peer = clients.get(row.who), clients.get(row.peer)
         if row.kind == TRANSFER:
             totals.bytes_by_hop[row.hop] += row.bytes
+            totals.bytes_wasted += row.bytes if row.status == BROKEN else 0
             if own is not None:
                 totals.extra_energy_j += (own.send - own.idle) * span_s
             if peer is not None:
@@ -50,6 +56,7 @@ def add_rows(totals: Totals, rows: Iterable[Row], clients: Mapping[str, Power]) 
                 totals.cost_training_s += span_s
             else:
                 totals.cost_group_s += span_s
+            totals.cost_wasted_s += span_s if row.status == BROKEN else 0.0
 
 
 def totals_of(rows: Sequence[Row], clients: Mapping[str, Power]) -> Totals:

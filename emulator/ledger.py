@@ -24,6 +24,10 @@ COMPUTE = "compute"
 GROUP_OPERATION = "group-operation"
 EVALUATION = "evaluation"
 
+# How an activity ended: done, or cut off on the way. What was sent and computed until then counts, and was for nothing.
+DONE = "done"
+BROKEN = "broken"
+
 # Kinds of hops: which pair of neighbours a transfer row connects. A "server" is whoever stands right above the client.
 SERVER_CLIENT = "server-client"
 CLIENT_SERVER = "client-server"
@@ -62,6 +66,7 @@ class Row(NamedTuple):
     round: int
     group: int
     group_round: int
+    status: str
 
 
 class Ledger:
@@ -90,10 +95,11 @@ class Ledger:
         size_bytes: int = 0,
         samples: int = 0,
         hop: str = "",
+        status: str = DONE,
     ) -> None:
         """Appends a row."""
         place = (tag.round, tag.group, tag.group_round)
-        self.rows.append(Row(kind, who, peer, start_s, end_s, size_bytes, samples, tag.what, hop, *place))
+        self.rows.append(Row(kind, who, peer, start_s, end_s, size_bytes, samples, tag.what, hop, *place, status))
         if self._spill is not None and len(self.rows) >= self.CHUNK:
             self.before_spill()
             self._write_rows(self._spill)

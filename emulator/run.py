@@ -35,6 +35,7 @@ from emulator.ledger import Ledger
 from emulator.methods.session import METRICS, Metrics, Session
 from emulator.rng import stream
 from emulator.scenario import Loaded, Scenario, dump
+from emulator.world.disturbances import Disturbances, disturbances
 from emulator.world.fleet import Fleet
 from emulator.world.network import DedicatedNetwork, Network
 from emulator.world.played import Played, played
@@ -178,17 +179,19 @@ def assemble(scenario: Scenario, lab: Lab, ledger: Ledger | None = None) -> Sess
     fleet = Fleet(scenario.topology, scenario.seed)
     workload = Workload(facts.state_size * BYTES_PER_PARAMETER, facts.forward_flops, facts.parameters)
     traces = played(scenario.topology, scenario.seed)
-    world = World(env, fleet, network_of(scenario, env, traces), workload, ledger, traces.speeds)
+    disturbed = disturbances(scenario)
+    network = network_of(scenario, env, traces, disturbed)
+    world = World(env, fleet, network, workload, ledger, traces.speeds, disturbed)
     powers = {name: device.power for name, device in zip(fleet.client_names, fleet.client_devices, strict=True)}
     return Session(scenario, world, lab, Meter(ledger, powers))
 
 
-def network_of(scenario: Scenario, env: simpy.Environment, traces: Played) -> Network:
+def network_of(scenario: Scenario, env: simpy.Environment, traces: Played, disturbed: Disturbances) -> Network:
     """The network that a scenario asks for."""
     jitter = stream(scenario.seed, "jitter")
     if scenario.topology.sharing == "dedicated":
         return DedicatedNetwork(env, jitter)
-    return SharedNetwork(env, jitter, traces.bandwidths, traces.latencies)
+    return SharedNetwork(env, jitter, traces.bandwidths, traces.latencies, disturbed.links)
 
 
 def metrics_csv(rows: list[Metrics]) -> str:

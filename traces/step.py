@@ -139,6 +139,11 @@ class StepFunction:
         return self.integrate(0.0, span) / span if span else self.at(0.0)
 
     @property
+    def peak(self) -> float:
+        """The highest value that it ever has, from the start of its steps."""
+        return max(self._steps.values) * self.factor
+
+    @property
     def times_s(self) -> Floats:
         """The times of the steps, from 0, with the offset taken into account."""
         return self._seen()[0]

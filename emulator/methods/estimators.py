@@ -14,13 +14,33 @@ COUNT_BYTES = 4  # one label count on the wire
 
 @estimators.register("label-counts")
 def label_counts(session: Session, params: NoParams) -> Steps:
-    """Label counts: every client tells its server how many samples of each label it has."""
+    """Label counts: every client tells its server how many samples of each label it has.
+
+    A client that is away tells it when it is back; until then the server goes by what the client registered with.
+    """
     world, counts = session.world, session.lab.clients.label_counts
     size_bytes = COUNT_BYTES * counts.shape[1]
     tag = Tag("label-counts")
-    yield world.env.all_of(
-        [world.send(name, world.fleet.home(c), size_bytes, tag) for c, name in enumerate(world.fleet.client_names)]
-    )
+    names = world.fleet.client_names
+
+    def report(client: int) -> Steps:
+        while (back := world.until_back(client)) is not None:
+            yield back
+            home = world.home(client)
+            if home is not None:
+                if (yield world.send(names[client], home, size_bytes, tag)):
+                    return
+            elif (change := world.until_return()) is not None:
+                yield change
+            else:
+                return
+
+    if world.all_present:
+        yield world.env.all_of([world.send(name, world.fleet.home(c), size_bytes, tag) for c, name in enumerate(names)])
+        return
+    here = world.present(range(len(names)))
+    reports = {c: world.env.process(report(c)) for c in range(len(names))}
+    yield world.env.all_of([reports[c] for c in here])
 
 
 def learn(session: Session, needs: Collection[str]) -> Steps:

@@ -1,7 +1,10 @@
 """Grouped synchronous rounds: the time structure of FedAvg, HierFAVG and Group-FEL (S2 Alg. 1).
 
 Clients are formed into groups, at each edge or under the cloud. In each global round the cloud samples groups and sends them
-the global model; each group runs K group rounds on its own; the cloud waits for all of them and averages.
+the global model; each group runs K group rounds on its own; the cloud waits for them and averages.
+
+Clients that are away when a round begins are not asked, and groups with too few of them are not sampled. Where nobody can be
+asked, the round waits until somebody is back; where nobody will be, the run ends.
 
 Transfers of a global round, where groups live at the edges: cloud to edge once for each edge that has a sampled group,
 K times edge to members and members to edge, edge to cloud once for each sampled group. Where they live under the cloud, models
@@ -11,13 +14,14 @@ pass through the edges on their way between client and cloud, one copy for each 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import numpy as np
 import simpy
 from pydantic import Field
 
+from emulator.errors import InputError
 from emulator.grouping.aggregation import SampledGroups
 from emulator.grouping.sampling import draw, log_probabilities
 from emulator.grouping.view import ClientView, group_view
@@ -26,10 +30,10 @@ from emulator.ledger import Tag
 from emulator.methods.estimators import learn
 from emulator.methods.memory import RuleMemory
 from emulator.methods.session import MethodParams, Session
-from emulator.methods.training import Group, GroupRound
+from emulator.methods.training import Group, GroupRound, Outcome, Waits
+from emulator.methods.waiting import gather
 from emulator.registry import (
     Aggregation,
-    Chosen,
     Formation,
     GroupOperation,
     LocalRule,
@@ -37,6 +41,7 @@ from emulator.registry import (
     Scale,
     Schedule,
     Training,
+    Waiting,
     methods,
 )
 from emulator.rng import stream
@@ -64,12 +69,21 @@ class GroupedParams(MethodParams):
     local: LocalRule = _default("sgd", "what a client does with a gradient")
     aggregation: Aggregation = _default("samples", "weights of the groups in the global model")
     group_operation: GroupOperation = _default("none", "what members pay for working in a group")
+    wait_for_members: Waiting = _default("all", "how long a group waits for its members in a group round")
+    wait_for_groups: Waiting = _default("all", "how long the cloud waits for the groups of a round")
+    over_selection: Annotated[float, Field(ge=0, le=100)] = Field(
+        0.0,
+        description="clients drawn beyond those that participation asks for, as a share of them; goes with a quorum",
+    )
+    min_members: Count = Field(1, description="a group with fewer members left gives up its round")
     initial_model: Literal["weights", "seed"] = Field(
         "weights", description="'seed': clients draw the initial model themselves, so the first download has no bytes"
     )
 
     def problems(self, scale: Scale) -> Iterable[tuple[str, str]]:
         """Groups that cannot be formed in this fleet."""
+        if self.over_selection and self.participation == 1.0:
+            yield "over_selection", "needs a 'participation' below 1: there is nobody beyond all clients"
         if self.aggregator == "edge" and scale.edges == 0:
             yield "aggregator", "there are no edges; say 'cloud' or give topology.edges"
             return
@@ -95,6 +109,9 @@ def grouped(session: Session, params: GroupedParams) -> Steps:
     model = lab.initial()
     memory = RuleMemory(lab, params.local, session.scenario.topology.clients)
     full_bytes = session.world.workload.model_bytes * memory.rule.vectors
+    if any(slot.kind != "all" for slot in (params.wait_for_members, params.wait_for_groups)):
+        session.world.watch()
+        check_deadlines(session, params, full_bytes)
     session.begin(model)
     needs = (*params.formation.plugin.facts["needs"], *params.sampling.plugin.facts["needs"])
     yield from learn(session, needs)
@@ -102,23 +119,87 @@ def grouped(session: Session, params: GroupedParams) -> Steps:
     for t in itertools.count(1):
         if not groups or params.schedule(t - 1):
             groups = form(session, params, t)
-        chosen, weights = sample(session, params, groups, t)
+        ready = yield from until_somebody(session, params, groups, model)
+        if not ready:
+            return
+        chosen, log_p = sample(session, params, ready, t)
         first_bytes = 0 if params.initial_model == "seed" and t == 1 else full_bytes
-        arrivals = send_to_edges(session, chosen, first_bytes, t)
-        done = []
-        for group in chosen:
-            rounds = [
-                GroupRound(
-                    t, k, params.local, params.group_operation, memory, full_bytes if k else first_bytes, full_bytes
-                )
-                for k in range(params.group_rounds)
-            ]
-            work = group_process(session, params.training, group, model, arrivals.get(group.aggregator), rounds)
-            done.append(session.env.process(work))
-        results = yield session.env.all_of(done)
-        model = memory.end_round(lab.combine([results[process] for process in done], weights))
+        rounds = [
+            GroupRound(t, k, params.local, params.group_operation, memory, full_bytes if k else first_bytes, full_bytes)
+            for k in range(params.group_rounds)
+        ]
+        outcomes = yield from global_round(session, params, chosen, model, rounds)
+        if outcomes:
+            weights = weigh(session, params, outcomes, {g.number: p for g, p in zip(chosen, log_p, strict=True)})
+            model = memory.end_round(lab.combine([o.model for o in outcomes.values()], weights))
         if session.end_round(t, model):
             return
+
+
+def global_round(
+    session: Session, params: GroupedParams, groups: Sequence[Group], model: Handle, rounds: Sequence[GroupRound]
+) -> Steps:
+    """The model to the groups, their group rounds, and back; returns the outcomes by group of those that came back in time."""
+    world, t = session.world, rounds[0].round
+    arrivals = send_to_edges(session, groups, rounds[0].down_bytes, t)
+    given_up: set[int] = set()
+
+    def give_up(number: int) -> None:
+        given_up.add(number)
+        world.give_up_group(t, number)
+
+    work = {
+        group.number: session.env.process(
+            group_process(session, params, group, model, arrivals.get(group.aggregator), rounds, given_up)
+        )
+        for group in groups
+    }
+    patience = params.wait_for_groups(len(groups), len(groups))
+    back = yield from gather(world, work, patience, world.now, give_up)
+    return {number: work[number].value for number in back}
+
+
+def check_deadlines(session: Session, params: GroupedParams, model_bytes: int) -> None:
+    """Raises `InputError` where a deadline is shorter than any possible round."""
+    world, samples, local = session.world, session.lab.clients.samples, params.local.params
+    first_bytes = 0 if params.initial_model == "seed" else model_bytes
+    fastest_s = min(
+        world.fastest_s(c, first_bytes, model_bytes, int(samples[c]), local.epochs, local.batch_size)
+        for c in range(len(samples))
+    )
+    for name, least_s in (
+        ("wait_for_members", fastest_s),
+        ("wait_for_groups", fastest_s * (1 if params.initial_model == "seed" else params.group_rounds)),
+    ):
+        after_s = getattr(getattr(params, name).params, "after", None)
+        if after_s is not None and after_s < least_s:
+            message = f"the deadline of {after_s:g} s is shorter than any possible round: the fastest client needs"
+            raise InputError(
+                f"{message} {least_s:.4g} s to get the model, train it and send it back", f"method.{name}.after"
+            )
+
+
+def until_somebody(session: Session, params: GroupedParams, groups: Sequence[Group], model: Handle) -> Steps:
+    """Waits until there is a group that can work; returns those that can, with the members that are there. None: never."""
+    while not (ready := [g for g in (present(session, params, g) for g in groups) if g is not None]):
+        back = session.world.until_return()
+        if back is None:
+            session.end_early("nobody left", model)
+            return []
+        if (yield from session.wait(back, model)):
+            return []
+    return ready
+
+
+def present(session: Session, params: GroupedParams, group: Group) -> Group | None:
+    """A group with the members that are there, at the server that does its work now; None where it cannot work."""
+    world = session.world
+    if world.all_present:
+        return group
+    server, members = world.server(group.aggregator), world.present(group.members)
+    if server is None or len(members) < params.min_members:
+        return None
+    return Group(group.number, server, tuple(members))
 
 
 def form(session: Session, params: GroupedParams, t: int) -> list[Group]:
@@ -138,26 +219,35 @@ def form(session: Session, params: GroupedParams, t: int) -> list[Group]:
 
 
 def sample(session: Session, params: GroupedParams, groups: Sequence[Group], t: int) -> tuple[list[Group], list[float]]:
-    """The groups of this round, with the clients that take part, and their weights in the global average."""
-    counts = session.lab.clients.label_counts
-    view = group_view(counts, [g.members for g in groups])
+    """The groups of this round, with the clients that take part, and the logarithms of their probabilities."""
+    view = group_view(session.lab.clients.label_counts, [g.members for g in groups])
     log_weights = params.sampling(view)
     everyone = params.sampling.plugin.facts.get("everyone", False)
     count = len(groups) if everyone else min(params.sampling.params.count(len(groups)), len(groups))
     picked = draw(log_weights, count, stream(session.seed, "sampling", t))
     chosen = [participants(session, params, groups[i], t) for i in picked]
-    samples = np.array([int(counts[list(g.members)].sum()) for g in chosen])
+    return chosen, [float(p) for p in log_probabilities(log_weights)[picked]]
+
+
+def weigh(
+    session: Session, params: GroupedParams, outcomes: Mapping[int, Outcome], log_p: Mapping[int, float]
+) -> list[float]:
+    """The weights of the groups that came back, by the samples of the members whose work is in their models."""
+    samples = session.lab.clients.samples
     sampled = SampledGroups(
-        samples=samples, log_p=log_probabilities(log_weights)[picked], total_samples=int(counts.sum())
+        samples=np.array([int(samples[list(o.members)].sum()) for o in outcomes.values()]),
+        log_p=np.array([log_p[number] for number in outcomes]),
+        total_samples=int(samples.sum()),
     )
-    return chosen, [float(w) for w in params.aggregation(sampled)]
+    return [float(w) for w in params.aggregation(sampled)]
 
 
 def participants(session: Session, params: GroupedParams, group: Group, t: int) -> Group:
     """The group with the members that take part in this round."""
     if params.participation == 1.0:
         return group
-    count = max(1, int(params.participation * len(group.members) + 0.5))
+    wanted = params.participation * len(group.members)
+    count = min(len(group.members), max(1, int(wanted * (1 + params.over_selection) + 0.5)))
     rng = stream(session.seed, "participation", t, group.number)
     return Group(
         group.number, group.aggregator, tuple(sorted(int(c) for c in rng.choice(group.members, count, replace=False)))
@@ -172,19 +262,26 @@ def send_to_edges(session: Session, groups: Sequence[Group], size_bytes: int, t:
 
 def group_process(
     session: Session,
-    training: Chosen,
+    params: GroupedParams,
     group: Group,
     model: Handle,
     arrival: simpy.Event | None,
     rounds: Sequence[GroupRound],
+    given_up: Collection[int],
 ) -> Steps:
-    """One group in one global round: its group rounds, then its model to the cloud. Returns the group's model."""
-    if arrival is not None:
-        yield arrival
+    """One group in one global round: its group rounds, then its model to the cloud. Returns its `Outcome`; None: it gave up."""
+    if arrival is not None and not (yield arrival):
+        return None
+    outcome: Outcome | None = None
+    wanted = max(1, int(len(group.members) / (1 + params.over_selection) + 0.5))  # of those who were drawn
+    waits = Waits(params.wait_for_members, wanted, params.min_members)
     for at in rounds:
-        model = yield from training(session, group, model, at)
+        outcome = yield from params.training(session, group, model, at, waits)
+        if outcome is None or group.number in given_up:
+            return None
+        model = outcome.model
     if group.aggregator != CLOUD:
-        yield session.world.send(
-            group.aggregator, CLOUD, rounds[-1].up_bytes, Tag("model", rounds[-1].round, group.number)
-        )
-    return model
+        tag = Tag("model", rounds[-1].round, group.number)
+        if not (yield session.world.send(group.aggregator, CLOUD, rounds[-1].up_bytes, tag)):
+            return None
+    return outcome

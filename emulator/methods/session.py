@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ from emulator.world.world import World
 
 METRICS = (
     "round", "time_s", "accuracy", "loss", *(f"bytes_{hop.replace('-', '_')}" for hop in HOPS), "bytes_total",
-    "cost_training_s", "cost_group_s", "cost_s", "energy_j",
+    "bytes_wasted", "cost_training_s", "cost_group_s", "cost_s", "cost_wasted_s", "energy_j",
 )  # fmt: skip
 
 Metrics = dict[str, float]  # one row of metrics.csv: a value for each name in METRICS
@@ -71,6 +71,25 @@ class Session:
         self.on_round(round, totals)
         return bool(self.stopped_by)
 
+    def end_early(self, reason: str, model: Handle) -> None:
+        """Ends a run between two rounds, ``model`` being the global model now."""
+        self.stopped_by = reason
+        last = self.metrics[-1]
+        if (last["round"], last["time_s"]) != (self.rounds, self.world.now):
+            self._evaluate(self.rounds, model)
+
+    def wait(self, event: simpy.Event, model: Handle) -> Generator[simpy.Event, Any, bool]:
+        """Waits for something between two rounds. True: the run's time is over before it happens, and the run is to stop."""
+        limit_s = self.scenario.stop.time
+        if limit_s is None:
+            yield event
+            return False
+        yield event | self.env.timeout(max(0.0, limit_s - self.world.now))
+        if event.processed:
+            return False
+        self.end_early("time", model)
+        return True
+
     def _reached(self, totals: Metrics) -> str:
         stop = self.scenario.stop
         limits = {
@@ -95,9 +114,11 @@ class Session:
         row |= {f"bytes_{hop.replace('-', '_')}": count for hop, count in totals.bytes_by_hop.items()}
         row |= {
             "bytes_total": totals.bytes_total,
+            "bytes_wasted": totals.bytes_wasted,
             "cost_training_s": totals.cost_training_s,
             "cost_group_s": totals.cost_group_s,
             "cost_s": totals.cost_s,
+            "cost_wasted_s": totals.cost_wasted_s,
             "energy_j": self.meter.energy_j(now),
         }
         return row

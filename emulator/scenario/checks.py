@@ -23,6 +23,7 @@ def problems(scenario: Scenario) -> Iterator[tuple[Path_, str]]:
         if topology.sharing == "dedicated" and getattr(topology.links, kind).trace is not None:
             message = "traces need 'topology.sharing: max-min'; dedicated links do not change over time"
             yield ("topology", "links", kind, "trace"), message
+    yield from _of_disturbances(scenario)
     if topology.edges > topology.clients:
         message = f"{topology.edges} edges for {topology.clients} clients would leave edges without any"
         yield ("topology", "edges"), message
@@ -36,6 +37,19 @@ def problems(scenario: Scenario) -> Iterator[tuple[Path_, str]]:
             message = f"{scale.clients} clients for {scale.train_samples} training samples{beside}"
             yield ("topology", "clients"), f"{message} would leave clients without data"
         yield from _of_choices(scenario, (), scale)
+
+
+def _of_disturbances(scenario: Scenario) -> Iterator[tuple[Path_, str]]:
+    """What needs links that change over time, where links do not."""
+    topology = scenario.topology
+    if topology.sharing != "dedicated":
+        return
+    message = "needs 'topology.sharing: max-min'; dedicated links do not change over time"
+    if topology.availability is not None and topology.availability.work == "paused":
+        yield ("topology", "availability", "work"), f"'paused' {message}"
+    for number, fault in enumerate(scenario.faults):
+        if fault.kind == "backhaul-outage":
+            yield ("faults", number), f"'backhaul-outage' {message}"
 
 
 def scale_of(scenario: Scenario) -> Scale:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
-from emulator.registry import DataSet, Method, Model, Params, Partition
+from emulator.registry import DataSet, Fault, Method, Model, Params, Partition, TraceGenerator
 from emulator.units import BitsPerSecond, ClientSeconds, PositiveBytes, PositiveSeconds, Seconds
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=80, pattern=r"^[A-Za-z0-9][A-Za-z0-9 _.+-]*$")]
@@ -54,6 +54,27 @@ class PlayedTrace(Params):
     file: str = Field(description="a trace file, or the name of a bundled sample (hfl traces inspect)")
     format: str | None = Field(None, description="its format; without it the format is told by the content")
     start: Literal["random", "together"] = Field("random", description="from where each of them plays it")
+
+
+class Availability(Params):
+    """When clients are online: from a trace file, or made by a generator. Each client has its own place in it."""
+
+    file: str | None = Field(None, description="a trace of availability, or the name of a bundled sample")
+    format: str | None = Field(None, description="its format; without it the format is told by the content")
+    start: Literal["random", "together"] = Field("random", description="from where each client plays it")
+    generator: TraceGenerator | None = Field(None, description="in place of a file: what makes the traces")
+    period: PositiveSeconds = Field(
+        "1 d", validate_default=True, description="for a generator: after this time its traces start over"
+    )
+    work: Literal["lost", "paused"] = Field(
+        "lost", description="what becomes of a transfer or a training of a client that goes offline"
+    )
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Availability:
+        if (self.file is None) == (self.generator is None):
+            raise PydanticCustomError("availability", "give either 'file' or 'generator'")
+        return self
 
 
 class Link(Imperfect):
@@ -110,6 +131,9 @@ class Topology(Params):
     speed: PlayedTrace | None = Field(
         None,
         description="speed of the clients' devices over time, as a multiple of what their profile says (throttling)",
+    )
+    availability: Availability | None = Field(
+        None, description="when clients are online; without it, always. Clients that are offline are not chosen"
     )
     edge_device: str = Field("edge-server", description="profile of the edge servers")
     cloud_device: str = Field("cloud-server", description="profile of the cloud")
@@ -182,6 +206,7 @@ class Scenario(Params):
     model: Model = Field(description="the model that the clients train")
     topology: Topology
     method: Method = Field(description="a preset, a mix of slots, or a preset with some slots changed")
+    faults: tuple[Fault, ...] = Field((), strict=False, description="what goes wrong, and when")
     stop: Stop
     evaluate: Evaluate = Evaluate()
     output: Output = Output()

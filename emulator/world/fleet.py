@@ -49,8 +49,9 @@ class Fleet:
         self.topology = topology
         self.blocks = topology.clients_of_edges()
         self.client_names = [client_name(c) for c in range(topology.clients)]
+        self.edge_names = [edge_name(e) for e in range(topology.edges)]
         self._home_of = [e for e, block in enumerate(self.blocks) for _ in block]
-        self._routes: dict[tuple[str, str], tuple[Leg, ...]] = {}
+        self._routes: dict[tuple[str, ...], tuple[Leg, ...]] = {}
         self._number = {n: c for c, n in enumerate(self.client_names)}
         names = deal_devices(topology.devices, topology.clients, seed)
         self.client_devices = [find_profile(n) for n in names]
@@ -67,37 +68,44 @@ class Fleet:
             return self.client_devices[self._number[node]]
         return self._cloud_device if node == CLOUD else self._edge_device
 
-    def route(self, sender: str, receiver: str) -> tuple[Leg, ...]:
+    def number(self, node: str) -> int | None:
+        """The number of a client by its name; None where it is no client."""
+        return self._number.get(node)
+
+    def route(self, sender: str, receiver: str, *servers: str) -> tuple[Leg, ...]:
         """The links that a transfer crosses. A transfer flows through all of them at once (servers cut through).
 
-        The same two nodes always get the same object, so that whoever works with routes may note what it finds out.
+        ``servers`` are those through which clients at its ends are reached, in order; without them, their own edges. A
+        transfer between a client and an edge goes straight to that edge, whether it is the client's own or not.
+        The same nodes always get the same object, so that whoever works with routes may note what it finds out.
         """
-        known = self._routes.get((sender, receiver))
+        key = (sender, receiver, *servers)
+        known = self._routes.get(key)
         if known is None:
-            known = self._routes[(sender, receiver)] = self._find_route(sender, receiver)
+            known = self._routes[key] = self._find_route(sender, receiver, servers)
         return known
 
-    def _find_route(self, sender: str, receiver: str) -> tuple[Leg, ...]:
+    def _find_route(self, sender: str, receiver: str, servers: tuple[str, ...]) -> tuple[Leg, ...]:
         from_client, to_client = sender in self._number, receiver in self._number
         if from_client and to_client:
-            return self._between_clients(sender, receiver)
+            here, there = servers or (self.home(self._number[sender]), self.home(self._number[receiver]))
+            return self._between_clients(sender, receiver, here, there)
         if from_client:
-            home = self.home(self._number[sender])
+            (home,) = servers or (receiver if receiver != CLOUD else self.home(self._number[sender]),)
             up = self._access_up(sender, home, home, ledger.CLIENT_SERVER)
             return up if receiver == home else (*up, *self._backhaul_up(home))
         if to_client:
-            home = self.home(self._number[receiver])
+            (home,) = servers or (sender if sender != CLOUD else self.home(self._number[receiver]),)
             down = self._access_down(home, receiver, ledger.SERVER_CLIENT)
             return down if sender == home else (*self._backhaul_down(home), *down)
         return self._backhaul_up(sender) if receiver == CLOUD else self._backhaul_down(receiver)
 
-    def _between_clients(self, sender: str, receiver: str) -> tuple[Leg, ...]:
+    def _between_clients(self, sender: str, receiver: str, here: str, there: str) -> tuple[Leg, ...]:
         peer = self.topology.links.peer
         if peer is not None:
             # Each client has one radio for its peers: what it sends and what it receives share it, each on its own.
             out = _leg(f"{sender}/peer-out", sender, receiver, ledger.CLIENT_CLIENT, peer.bandwidth, peer)
             return out, Leg(f"{receiver}/peer-in", sender, receiver, "", peer.bandwidth * (1 - peer.loss), 0.0)
-        here, there = self.home(self._number[sender]), self.home(self._number[receiver])
         # Through the edge an exchange is still one exchange between two clients: it is booked once, on its first leg.
         up = self._access_up(sender, here, receiver, ledger.CLIENT_CLIENT)
         down = self._access_down(there, receiver, "")

@@ -4,21 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Protocol
 
 import simpy
 
+from emulator.world.overtime import OverTime
+
 SLACK = 1e-9  # relative: what a sum of rates may exceed a bandwidth by rounding alone
-
-
-class Capacity(Protocol):
-    """Bandwidth over time, such as `traces.step.StepFunction`."""
-
-    def at(self, t: float, /) -> float:
-        """Bits a second at an instant."""
-
-    def next_change(self, t: float, /) -> float:
-        """The next instant at which it changes; infinity if it does not."""
 
 
 class Flow:
@@ -52,7 +43,7 @@ class Link:
         "watched",
     )
 
-    def __init__(self, name: str, capacity: Capacity | float) -> None:
+    def __init__(self, name: str, capacity: OverTime | float) -> None:
         self.name = name
         self.capacity = capacity
         self.constant = isinstance(capacity, float | int)
@@ -107,9 +98,12 @@ class Solo:
 class Bundle:
     """Flows of equal rate. ``served_bits`` is the virtual clock: what each member was sent since the bundle began."""
 
-    __slots__ = ("cap_bps", "heap", "key", "links", "rate_bps", "served_bits", "size", "updated_s", "version")
+    __slots__ = ("cap_bps", "heap", "key", "links", "number", "rate_bps", "served_bits", "size", "updated_s", "version")
 
-    def __init__(self, key: tuple[object, ...], links: tuple[Link, ...], cap_bps: float, now: float) -> None:
+    def __init__(
+        self, number: int, key: tuple[object, ...], links: tuple[Link, ...], cap_bps: float, now: float
+    ) -> None:
+        self.number = number  # orders what happens at one instant, the same way in every run
         self.key = key
         self.links = links  # those with others on them
         self.cap_bps = cap_bps

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from emulator.errors import InputError
+from emulator.errors import InputError, quote_all
 from emulator.rng import stream
 from emulator.scenario.schema import PlayedTrace, Topology
 from emulator.world.fleet import client_name, edge_name
@@ -18,6 +18,7 @@ from traces.reading import find, read
 from traces.step import StepFunction
 
 DIRECTIONS = ("up", "down")
+_MOST_TRACES = 1000  # that a generator makes; further clients play the same ones from other instants
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,42 @@ def played(topology: Topology, seed: int) -> Played:
         speed = _series(topology.speed, _load(topology.speed, key), "speed", "", key)
         for client, start in enumerate(_starts(topology.speed, topology.clients, seed, "speed")):
             result.speeds[client] = _from(speed, start)
+    return result
+
+
+def availabilities(topology: Topology, seed: int) -> list[StepFunction]:
+    """When each client is online (1) and when not (0)."""
+    plan, key = topology.availability, "topology.availability"
+    assert plan is not None
+    if plan.generator is not None:
+        made = [
+            plan.generator(plan.period, stream(seed, "availability", number))
+            for number in range(min(topology.clients, _MOST_TRACES))
+        ]
+        names = [plan.generator.kind] * len(made)
+    else:
+        assert plan.file is not None
+        content = _load(PlayedTrace(file=plan.file, format=plan.format, start=plan.start), key)
+        found = content.of("availability")
+        if not found:
+            raise InputError(f"{plan.file} has no availability; it has {quote_all(q for q, _ in content.series)}", key)
+        made, names = list(found.values()), list(found)
+    if not any(function.mean > 0 if function.end == "repeat" else any(function.values) for function in made):
+        raise InputError("nobody is ever online", key)
+    if max(float(function.values.max()) for function in made) > 1:
+        raise InputError("availability goes from 0 (offline) to 1 (online), and there are values above 1", key)
+    starts = stream(seed, "trace", "availability").uniform(0, 1, topology.clients)
+    result = []
+    for client in range(topology.clients):
+        function = made[client % len(made)]
+        if plan.start == "random":
+            if function.end == "hold" and len(function.values) > 1:
+                message = (
+                    f"'{names[client % len(made)]}' does not start over, so it cannot be played from random instants"
+                )
+                raise InputError(f"{message}; say 'start: together'", key)
+            function = _from(function, float(starts[client]))
+        result.append(function)
     return result
 
 

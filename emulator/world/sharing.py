@@ -30,8 +30,9 @@ import simpy
 from simpy.events import EventPriority
 
 from emulator.world.fleet import Leg
-from emulator.world.flows import Bundle, Capacity, Flow, Link, Solo, max_min
-from emulator.world.network import latency_s
+from emulator.world.flows import Bundle, Flow, Link, Solo, max_min
+from emulator.world.network import Transfer, latency_s
+from emulator.world.overtime import OverTime, Product
 
 _AFTER_ALL_ELSE = EventPriority(5)  # rates are worked out after everything else that happens at an instant
 _NOTHING_BITS = 0.01  # equal flows end together: what rounding sets apart by less than this is one instant
@@ -44,14 +45,19 @@ class SharedNetwork:
         self,
         env: simpy.Environment,
         rng: np.random.Generator,
-        capacities: Mapping[str, Capacity] | None = None,
-        latencies: Mapping[str, Capacity] | None = None,
+        capacities: Mapping[str, OverTime] | None = None,
+        latencies: Mapping[str, OverTime] | None = None,
+        factors: Mapping[str, OverTime] | None = None,
     ) -> None:
-        """``rng`` draws jitter. Links by name may have a bandwidth over time, in place of what routes say, and a latency."""
+        """``rng`` draws jitter. Links by name may have a bandwidth over time, in place of what routes say, and a latency.
+
+        ``factors`` multiply the bandwidth of links, whatever it is.
+        """
         self._env = env
         self._rng = rng
         self._capacities = capacities or {}
         self._latencies = latencies or {}
+        self._factors = factors or {}
         self._links: dict[str, Link] = {}
         self._bundles: dict[tuple[object, ...], Bundle] = {}
         self._routes: dict[int, tuple[Sequence[Leg], tuple[Link, ...]]] = {}
@@ -71,6 +77,21 @@ class SharedNetwork:
         if size_bytes and all(link.free for link in links):
             return self._alone(links, 8.0 * size_bytes, after_s)
         flow = self.send(route, size_bytes)
+        return self._later(flow, after_s)
+
+    def start(self, route: Sequence[Leg], size_bytes: int) -> Transfer:
+        """See `Network.start`."""
+        after_s = latency_s(route, self._rng, self._env.now, self._latencies)
+        flow = self.send(route, size_bytes)
+        return Transfer(self._later(flow, after_s), lambda: int(self.stop(flow)))
+
+    def peak_bps(self, leg: Leg) -> float:
+        """See `Network.peak_bps`."""
+        capacity = self._capacities.get(leg.link)
+        return leg.bandwidth_bps if capacity is None else capacity.peak
+
+    def _later(self, flow: Flow, after_s: float) -> simpy.Event:
+        """An event that happens so many seconds after the flow's last byte has left."""
         if after_s == 0:
             return flow.done
         arrived = self._env.event()
@@ -82,7 +103,7 @@ class SharedNetwork:
         links = self._links_of(route)
         flow = Flow(next(self._numbers), links, 8.0 * size_bytes, self._env.event())
         if size_bytes == 0:
-            flow.done.succeed()
+            flow.done.succeed(True)
             return flow
         for link in links:
             if link.solo is not None:
@@ -157,6 +178,8 @@ class SharedNetwork:
         link = self._links.get(leg.link)
         if link is None:
             capacity = self._capacities.get(leg.link, leg.bandwidth_bps)
+            if leg.link in self._factors:
+                capacity = Product([capacity, self._factors[leg.link]])
             link = self._links[leg.link] = Link(leg.link, capacity)
             link.rate_bps = capacity if isinstance(capacity, float | int) else capacity.at(self._env.now)
         return link
@@ -228,7 +251,7 @@ class SharedNetwork:
         key = (*(link.name for link in shared), cap_bps)
         bundle = self._bundles.get(key)
         if bundle is None:
-            bundle = self._bundles[key] = Bundle(key, shared, cap_bps, now)
+            bundle = self._bundles[key] = Bundle(next(self._numbers), key, shared, cap_bps, now)
             for link in shared:
                 link.bundles[bundle] = None
         bundle.advance(now)
@@ -260,7 +283,7 @@ class SharedNetwork:
 
     def _end(self, flow: Flow) -> None:
         self._take_off(flow)
-        flow.done.succeed()
+        flow.done.succeed(True)
 
     def _take_off(self, flow: Flow) -> None:
         self._leave(flow)
@@ -308,7 +331,7 @@ class SharedNetwork:
         bundle.version += 1
         if bundle.heap and bundle.rate_bps > 0:
             left_bits = max(0.0, bundle.heap[0][0] - bundle.served_bits)
-            heapq.heappush(self._ends, (now + left_bits / bundle.rate_bps, bundle.version, id(bundle), bundle))
+            heapq.heappush(self._ends, (now + left_bits / bundle.rate_bps, bundle.version, bundle.number, bundle))
 
     def _wake_up(self) -> None:
         """Makes sure to be there when the next flow ends."""
@@ -346,5 +369,5 @@ class SharedNetwork:
 def _succeed(event: simpy.Event) -> simpy.Event:
     """Marks an event as one that will have succeeded, for scheduling by hand."""
     event._ok = True
-    event._value = None
+    event._value = True
     return event

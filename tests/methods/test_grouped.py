@@ -11,19 +11,11 @@ import pytest
 from devices.compute import training_s
 from emulator import ledger
 from emulator.accounting import totals_of
-from emulator.learning.lab import Lab
-from emulator.learning.memo import Memo, RunMemory
 from emulator.methods.session import Session
-from emulator.run import assemble
 from emulator.scenario import Loaded
+from tests.methods.playing import played
 
 Small = Callable[..., Loaded]
-
-
-def played(loaded: Loaded) -> Session:
-    session = assemble(loaded.scenario, Lab(loaded.scenario, RunMemory(Memo(None)), max_workers=1))
-    session.env.run(session.env.process(loaded.scenario.method(session)))
-    return session
 
 
 def exchanges(session: Session) -> Counter[str]:
