@@ -148,11 +148,17 @@ def _run_one(
 
 def _tell(label: str, summary: dict[str, Any], folder: Path) -> None:
     from analysis.quantities import bytes_text, cost_text, time_text
+    from emulator.methods.session import NOBODY_LEFT
 
     final = summary["final"]
     charged = f"{time_text(final['time_s'])} emulated, {bytes_text(final['bytes_total'])}, {cost_text(final['cost_s'])}"
     reached = f"accuracy {final['accuracy']:.1%} after {summary['rounds']} rounds (stopped by {summary['stopped_by']})"
     out.print(f"{label}: {reached}, {charged} -> {escape(str(folder))}")
+    if final["bytes_wasted"] or final["cost_wasted_s"]:
+        wasted = f"{bytes_text(final['bytes_wasted'])} and {cost_text(final['cost_wasted_s'])}"
+        out.print(f"{label}: of this {wasted} were for nothing: cut off on the way")
+    if summary["stopped_by"] == NOBODY_LEFT:
+        err.print(f"{label}: the run ended early: no client is left, and none will come back")
 
 
 def _show_side_by_side(before: Path, after: Path) -> None:

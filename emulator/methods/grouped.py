@@ -29,7 +29,7 @@ from emulator.learning.lab import Handle
 from emulator.ledger import Tag
 from emulator.methods.estimators import learn
 from emulator.methods.memory import RuleMemory
-from emulator.methods.session import MethodParams, Session
+from emulator.methods.session import NOBODY_LEFT, MethodParams, Session
 from emulator.methods.training import Group, GroupRound, Outcome, Waits
 from emulator.methods.waiting import gather
 from emulator.registry import (
@@ -184,7 +184,7 @@ def until_somebody(session: Session, params: GroupedParams, groups: Sequence[Gro
     while not (ready := [g for g in (present(session, params, g) for g in groups) if g is not None]):
         back = session.world.until_return()
         if back is None:
-            session.end_early("nobody left", model)
+            session.end_early(NOBODY_LEFT, model)
             return []
         if (yield from session.wait(back, model)):
             return []

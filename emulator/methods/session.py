@@ -21,6 +21,8 @@ METRICS = (
     "bytes_wasted", "cost_training_s", "cost_group_s", "cost_s", "cost_wasted_s", "energy_j",
 )  # fmt: skip
 
+NOBODY_LEFT = "nobody left"  # why a run stopped
+
 Metrics = dict[str, float]  # one row of metrics.csv: a value for each name in METRICS
 
 
