@@ -17,7 +17,8 @@ Does not import torch at its top: what takes the parameters must stay quick to r
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,6 +27,7 @@ from pydantic import Field
 
 from emulator.errors import HflError
 from emulator.registry import Params
+from emulator.rng import stream
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -57,6 +59,31 @@ class DistillationParams(Params):
     def count(self, samples: int) -> int:
         """How many images a client of so many samples ends up with."""
         return min(samples, self.images)
+
+
+@dataclass(frozen=True)
+class DistilJob:
+    """One client's data to be distilled."""
+
+    client: int
+    classes: int
+    params: DistillationParams
+
+
+def distil_client(
+    x: Tensor, y: Tensor, parts: Sequence[np.ndarray], job: DistilJob, seed: int
+) -> tuple[Tensor, Tensor]:
+    """A client's distilled images and their labels, from all samples and the indices of each client's own.
+
+    Learned labels are soft targets here, float32 [r, classes]. The result depends on the job, the client's samples and the
+    scenario's seed alone. Raises `HflError` as `distil`.
+    """
+    mine = parts[job.client]
+    try:
+        images, labels = distil(x[mine], y[mine], job.classes, job.params, stream(seed, "distillation", job.client))
+    except HflError as error:
+        raise HflError(f"client {job.client}: {error}") from None
+    return images, soft_targets(labels) if job.params.learn_labels else labels
 
 
 def distil(

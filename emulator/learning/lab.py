@@ -24,65 +24,19 @@ import numpy as np
 
 from emulator.learning.facts import ModelFacts
 from emulator.learning.memo import RunMemory
+from emulator.learning.recipes import Combine, Distil, Distilled, Initial, Recipe, Train, Zeros
+from emulator.learning.recipes import Handle as Handle  # part of what a lab gives
 from emulator.registry import Chosen
 from emulator.scenario.schema import Scenario
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from emulator.learning.distillation import DistillationParams
     from emulator.learning.engine import Engine
+    from emulator.learning.trainer import TrainJob
 
 NUMERICS = 3  # raise it whenever a change to our own arithmetic may change a result
-
-
-class Handle:
-    """A vector of the model's size that exists, or could be computed. ``recipe`` says how, until ``value`` is there."""
-
-    __slots__ = ("__weakref__", "key", "recipe", "value")
-
-    def __init__(self, key: str) -> None:
-        self.key = key
-        self.recipe: Recipe | None = None
-        self.value: Tensor | None = None
-
-
-class Recipe:
-    """How to compute the values of one or more handles from those of its parents."""
-
-    def __init__(self, *parents: Handle) -> None:
-        self.parents = parents
-        self.outputs: list[ref[Handle]] = []
-
-    def needs(self) -> list[Recipe]:
-        """The recipes that must be followed before this one."""
-        return list(dict.fromkeys(p.recipe for p in self.parents if p.recipe is not None))
-
-
-class Initial(Recipe):
-    """The untrained model."""
-
-
-class Zeros(Recipe):
-    """A vector of zeros."""
-
-
-class Combine(Recipe):
-    """The weighted sum of its parents."""
-
-    def __init__(self, parents: Sequence[Handle], weights: tuple[float, ...]) -> None:
-        super().__init__(*parents)
-        self.weights = weights
-
-
-class Train(Recipe):
-    """A local training. Parents: the model; for rules with memory also the shared and the client's own state."""
-
-    def __init__(self, parents: Sequence[Handle], client: int, rule: Chosen, round: int, first_epoch: int) -> None:  # noqa: A002
-        super().__init__(*parents)
-        self.client = client
-        self.rule = rule
-        self.round = round
-        self.first_epoch = first_epoch
 
 
 @dataclass(frozen=True)
@@ -124,7 +78,7 @@ class Lab:
     """Models, data and what is known about them, for one scenario.
 
     ``restored`` are values of an earlier part of the same run, by key: a handle with such a key has its value from the start.
-    ``on_trained(done, waiting)`` is told after every local training of a wave how far the wave is.
+    ``on_trained(done, waiting)`` is told after every local training (and every distillation) of a wave how far the wave is.
     """
 
     def __init__(
@@ -183,6 +137,12 @@ class Lab:
         raw = self._remembered(content_key("facts", self._model_key), lambda: _to_json(asdict(self._engine.facts)))
         return ModelFacts(**json.loads(raw))
 
+    @cached_property
+    def sample_shape(self) -> tuple[int, ...]:
+        """Channels, height and width of a sample."""
+        raw = self._remembered(content_key("shape", self._set_key), lambda: _to_json(self._engine.data.arrays.shape))
+        return tuple(json.loads(raw))
+
     def initial(self) -> Handle:
         """The untrained model, drawn from the scenario's seed."""
         return self._handle(content_key("initial", self._model_key), Initial())
@@ -199,19 +159,31 @@ class Lab:
         round: int,  # noqa: A002
         first_epoch: int = 0,
         memory: tuple[Handle, Handle] | None = None,
+        extra: Sequence[Distilled] = (),
     ) -> tuple[Handle, Handle | None]:
         """The model after a client's local training, and the client's new state where the rule has memory.
 
         ``memory`` is what such a rule starts from: the shared state and the client's own. The order of the batches of an epoch
         depends on seed, client, round and the epoch's number in the round alone, so two trainings of E epochs in a row
-        equal one of 2E.
+        equal one of 2E. ``extra`` is distilled data of others, on which the client trains as on its own.
         """
         self.asked += 1
-        parents = (model, *(memory or ()))
-        recipe = Train(parents, client, rule, round, first_epoch)
+        recipe = Train((model, *(memory or ())), client, rule, round, first_epoch, extra)
+        parents = recipe.parents
         place = f"{client}:{round}:{first_epoch}"
         key = _hash("train", "|".join((self._data_key, self._rule_key(rule), place, *(p.key for p in parents))))
         return self._handle(key, recipe), None if memory is None else self._handle(f"{key}:own", recipe)
+
+    def distil(self, client: int, params: DistillationParams) -> Distilled:
+        """A client's data, distilled to a few images.
+
+        They are computed when a training on them is, and live as long as their handles do. They are too large for the memo
+        (1.2 MB for 100 images of 3×32×32) and stand in the checkpoint instead; a run whose results are remembered never
+        needs them.
+        """
+        recipe = Distil(client, params)
+        key = content_key("distil", self._data_key, client, params.model_dump())
+        return Distilled(self._handle(key, recipe), self._handle(f"{key}:labels", recipe))
 
     def _rule_key(self, rule: Chosen) -> str:
         known = self._rule_keys.get(id(rule))
@@ -264,15 +236,9 @@ class Lab:
         return handle
 
     def _wave(self, pending: _Pending, recipes: list[Recipe]) -> None:
-        from emulator.learning.trainer import TrainJob
-
+        self._distil(pending, [r for r in recipes if isinstance(r, Distil)])
         trainings = [r for r in recipes if isinstance(r, Train)]
-        jobs = [
-            TrainJob(
-                _known(r.parents[0]), r.client, r.rule, r.round, r.first_epoch, *(_known(p) for p in r.parents[1:])
-            )
-            for r in trainings
-        ]
+        jobs = [_job(recipe) for recipe in trainings]
         if not jobs:
             return
         for count, (number, result) in enumerate(self._engine.train(jobs), 1):
@@ -280,6 +246,14 @@ class Lab:
             self.trained += 1
             if self._on_trained is not None:
                 self._on_trained(count, len(jobs))
+
+    def _distil(self, pending: _Pending, recipes: list[Distil]) -> None:
+        if not recipes:
+            return
+        for count, (number, block) in enumerate(self._engine.distil([(r.client, r.params) for r in recipes]), 1):
+            pending.done(recipes[number], *block)
+            if self._on_trained is not None:
+                self._on_trained(count, len(recipes))
 
     def _simple(self, recipe: Recipe) -> Tensor:
         if isinstance(recipe, Combine):
@@ -330,7 +304,7 @@ class _Pending:
         for output in recipe.outputs:
             handle = output()
             if handle is not None:
-                handle.value = values[1] if handle.key.endswith(":own") else values[0]
+                handle.value = values[1] if handle.key.endswith((":own", ":labels")) else values[0]
                 handle.recipe = None
         del self._missing[recipe]
         for child in self._children.pop(recipe, ()):
@@ -339,7 +313,16 @@ class _Pending:
                 self._enqueue(child)
 
     def _enqueue(self, recipe: Recipe) -> None:
-        (self._trainings if isinstance(recipe, Train) else self._simple).append(recipe)
+        (self._trainings if isinstance(recipe, Train | Distil) else self._simple).append(recipe)
+
+
+def _job(recipe: Train) -> TrainJob:
+    from emulator.learning.trainer import TrainJob
+
+    model, *memory = recipe.states
+    shared, own = (_known(state) for state in memory) if memory else (None, None)
+    extra = tuple((_known(block.images), _known(block.labels)) for block in recipe.extra)
+    return TrainJob(_known(model), recipe.client, recipe.rule, recipe.round, recipe.first_epoch, shared, own, extra)
 
 
 def _known(handle: Handle) -> Tensor:

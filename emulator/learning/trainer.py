@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from emulator.errors import HflError
+from emulator.learning.brought import Block, fetch, joined, soft_classes
 from emulator.learning.flat import FlatModel
 from emulator.learning.rules import LocalParams, Rule
 from emulator.learning.stacked import CannotStackError, StackedModel
@@ -36,7 +37,8 @@ STACK_ONE_CHANNEL_BELOW_FLOPS = 1.3e8
 class TrainJob:
     """One local training. ``first_epoch`` counts the client's epochs within the round: it names the random streams.
 
-    ``shared`` and ``own`` are the states of a rule that has memory (see `emulator.learning.rules`).
+    ``shared`` and ``own`` are the states of a rule that has memory (see `emulator.learning.rules`). ``extra`` are samples beside
+    the client's own.
     """
 
     weights: Tensor
@@ -46,6 +48,7 @@ class TrainJob:
     first_epoch: int
     shared: Tensor | None = None
     own: Tensor | None = None
+    extra: tuple[Block, ...] = ()
 
     def vectors(self) -> list[Tensor]:
         """What the rule's direction refers to: the anchor, and for rules with memory the shared and the own state."""
@@ -110,7 +113,8 @@ class Trainer:
         by_rule: dict[str, list[int]] = {}
         for number, job in enumerate(jobs):
             params = job.rule.params
-            by_rule.setdefault(f"{job.rule.dump()} {params.step_size(job.round)}", []).append(number)
+            alike = f"{job.rule.dump()} {params.step_size(job.round)} {soft_classes(job.extra)}"
+            by_rule.setdefault(alike, []).append(number)
         for numbers in by_rule.values():
             params = jobs[numbers[0]].rule.params
             if self.stacks(params.batch_size):
@@ -133,10 +137,10 @@ class Trainer:
                 torch.manual_seed(
                     drawn.generator.initial_seed()
                 )  # for foreign modules that draw from torch's own stream
-            x = self._data.x[batch]
+            (x,), (y,) = fetch(self._data.x, self._data.y, batch[None], [drawn.brought])
             if x.dim() == 4:
                 x = x.contiguous(memory_format=torch.channels_last)
-            loss = nn.functional.cross_entropy(model.module(x), self._data.y[batch])
+            loss = nn.functional.cross_entropy(model.module(x), y)
             update.step(model.weights, model.gradient_of(loss), lambda g: [g.view(1, -1)])
         return _finish(job, model.state.clone(), drawn.steps * params.step_size(job.round), model.size)
 
@@ -165,7 +169,8 @@ class Trainer:
             index, weight = (torch.stack([b[k] for b in batches]) for k in (0, 1))
             if self._dropouts:
                 stack.drop = _Masks([None if p is None else p.drawn.counted(p.step) for p in places], rows)
-            self._stacked_step(stack, index, weight, update)
+            x, y = fetch(self._data.x, self._data.y, index, [None if p is None else p.drawn.brought for p in places])
+            self._stacked_step(stack, x, y, weight, update)
             for i, place in enumerate(places):
                 if place is None:
                     continue
@@ -176,10 +181,9 @@ class Trainer:
                     yield place.number, _finish(job, stack.get(stack.weights, i), travelled, stack.size)
                     places[i] = None
 
-    def _stacked_step(self, stack: StackedModel, index: Tensor, weight: Tensor, update: Update) -> None:
-        x, y = self._data.x[index], self._data.y[index]
+    def _stacked_step(self, stack: StackedModel, x: Tensor, y: Tensor, weight: Tensor, update: Update) -> None:
         scores = stack.forward(x)
-        losses = nn.functional.cross_entropy(scores.flatten(0, 1), y.flatten(), reduction="none")
+        losses = nn.functional.cross_entropy(scores.flatten(0, 1), y.flatten(0, 1), reduction="none")
         update.step(stack.weights, stack.gradient_of((losses * weight.flatten()).sum()), stack.by_copy)
 
 
@@ -231,6 +235,10 @@ class _Drawn:
         self._job = job
         self._seed = seed
         self._mine = data.parts[job.client]
+        self.brought = joined(job.extra) if job.extra else None
+        if self.brought is not None:
+            behind = np.arange(len(data.y), len(data.y) + len(self.brought[1]))
+            self._mine = np.concatenate([self._mine, behind])
         self._rows: int = job.rule.params.batch_size
         self._each: int = -(-len(self._mine) // self._rows)
         self.steps: int = self._each * job.rule.params.epochs
@@ -326,7 +334,8 @@ def _own_dropouts(module: nn.Module) -> list[_OwnDropout]:
 def steps_of(job: TrainJob, data: TrainingData) -> int:
     """How many mini-batches a training has."""
     params: LocalParams = job.rule.params
-    return -(-len(data.parts[job.client]) // params.batch_size) * params.epochs
+    samples = len(data.parts[job.client]) + sum(len(y) for _, y in job.extra)
+    return -(-samples // params.batch_size) * params.epochs
 
 
 def _finish(job: TrainJob, state: Tensor, travelled: float, size: int) -> Trained:
