@@ -10,6 +10,8 @@ spread over its labels as evenly as can be, and follow Adam on batches of the cl
 normalised space of the data set and are not held to the range of its pixels.
 
 A client that has no more samples than it should distil keeps them as they are: there is nothing to gain.
+A client of one class distils without a notion of the others; its images are then worth no more than as many of its samples
+(``benchmarks/distillation.py`` measures both).
 
 Does not import torch at its top: what takes the parameters must stay quick to read.
 """
