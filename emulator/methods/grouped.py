@@ -57,7 +57,11 @@ def _default(kind: str, description: str) -> Any:
 class GroupedParams(MethodParams):
     """The slots of a grouped method."""
 
-    aggregator: Literal["edge", "cloud"] = Field("edge", description="where groups are formed and aggregated")
+    aggregator: Literal["edge", "any-edge", "cloud"] = Field(
+        "edge",
+        description="where groups are formed and aggregated: at each edge from its clients, from all clients and then served by "
+        "the edges in turn, or under the cloud",
+    )
     formation: Formation = Field(description="how clients become groups")
     schedule: Schedule = _default("fixed", "when groups are formed anew")
     sampling: Sampling = _default("all", "which groups train in a round")
@@ -84,7 +88,7 @@ class GroupedParams(MethodParams):
         """Groups that cannot be formed in this fleet."""
         if self.over_selection and self.participation == 1.0:
             yield "over_selection", "needs a 'participation' below 1: there is nobody beyond all clients"
-        if self.aggregator == "edge" and scale.edges == 0:
+        if self.aggregator != "cloud" and scale.edges == 0:
             yield "aggregator", "there are no edges; say 'cloud' or give topology.edges"
             return
         places = scale.edges if self.aggregator == "edge" else 1
@@ -96,6 +100,16 @@ class GroupedParams(MethodParams):
             where = "the smallest edge has" if self.aggregator == "edge" else "there are"
             yield "formation", f"groups of at least {smallest} clients, but {where} only {here}"
             return
+        if self.training.plugin.facts.get("chain") and not self.group_operation.plugin.facts.get("alone"):
+            yield (
+                "group_operation",
+                f"'{self.training.kind}' members work one after another; there is nothing to do together",
+            )
+        if self.training.plugin.facts.get("chain") and self.wait_for_members.kind != "all":
+            yield (
+                "wait_for_members",
+                f"'{self.training.kind}' members work one after another; there is nobody to wait for",
+            )
         wanted = getattr(self.sampling.params, "groups", None) or 0
         most = places if self.formation.kind == "all" else scale.clients // smallest
         if wanted > most:
@@ -196,7 +210,8 @@ def present(session: Session, params: GroupedParams, group: Group) -> Group | No
     world = session.world
     if world.all_present:
         return group
-    server, members = world.server(group.aggregator), world.present(group.members)
+    server = world.server(group.aggregator)
+    members = [] if server is None else world.present(group.members, server)
     if server is None or len(members) < params.min_members:
         return None
     return Group(group.number, server, tuple(members))
@@ -211,10 +226,13 @@ def form(session: Session, params: GroupedParams, t: int) -> list[Group]:
     for place, block in enumerate(blocks):
         view = ClientView(label_counts=counts[block], samples=counts[block].sum(axis=1))
         found = params.formation(view, stream(session.seed, "formation", place, t))
-        aggregator = fleet.home(int(block[0])) if at_edges else CLOUD
-        groups += [
-            Group(len(groups) + i, aggregator, tuple(int(c) for c in block[rows])) for i, rows in enumerate(found)
-        ]
+        for rows in found:
+            number = len(groups)
+            if at_edges:
+                aggregator = fleet.home(int(block[0]))
+            else:
+                aggregator = CLOUD if params.aggregator == "cloud" else fleet.edge_names[number % len(fleet.edge_names)]
+            groups.append(Group(number, aggregator, tuple(int(c) for c in block[rows])))
     return groups
 
 

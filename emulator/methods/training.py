@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from pydantic import Field
+
 from emulator.learning.lab import Handle
 from emulator.ledger import Tag
 from emulator.methods.memory import RuleMemory
 from emulator.methods.session import Session
 from emulator.methods.waiting import Patience, gather
-from emulator.registry import Chosen, NoParams, trainings
+from emulator.registry import Chosen, NoParams, Params, trainings
+from emulator.rng import stream
+from emulator.scenario.schema import Count
 from emulator.world.operations import least_members
 from emulator.world.world import Steps
 
@@ -70,7 +74,7 @@ def parallel(session: Session, group: Group, model: Handle, at: GroupRound, wait
     tag = Tag("model", at.round, group.number, at.group_round)
     samples, local, names = lab.clients.samples, at.local.params, world.fleet.client_names
     meets = not at.operation.plugin.facts.get("alone", False)
-    asked = world.present(group.members)
+    asked = world.present(group.members, group.aggregator)
     started_s = world.now
 
     def member(client: int) -> Steps:
@@ -109,3 +113,61 @@ def parallel(session: Session, group: Group, model: Handle, at: GroupRound, wait
         trained.append(result)
     total = int(samples[left].sum())
     return Outcome(lab.combine(trained, [int(samples[c]) / total for c in left]), tuple(left))
+
+
+class SequentialParams(Params):
+    """How often, and in which order."""
+
+    loops: Count = Field(1, description="times that the model passes through the whole chain (E_S in S4)")
+    shuffle: bool = Field(True, description="a new random order for every pass; otherwise by client number")
+
+
+@trainings.register("sequential", SequentialParams, chain=True)
+def sequential(
+    session: Session, group: Group, model: Handle, at: GroupRound, waits: Waits, params: SequentialParams
+) -> Steps:
+    """Sequential: the model goes through the members one after another, from client to client, and back to the server (S4).
+
+    A member that is lost is left out: whoever had the model before sends it to the next. Where that one is gone too, the one
+    before it does, with the model as it was then.
+    """
+    world, names, local = session.world, session.world.fleet.client_names, at.local.params
+    tag = Tag("model", at.round, group.number, at.group_round)
+    started_s = world.now
+    asked = world.present(group.members, group.aggregator)
+    if len(asked) < waits.least:
+        return None
+    # Who has had the model, latest last, and what it was when they sent it on. The server has the one to begin with.
+    holders: list[tuple[str, Handle, tuple[int, ...]]] = [(group.aggregator, model, ())]
+
+    def hand_on(receiver: str) -> Steps:
+        """Sends the latest model that somebody still has."""
+        size = at.down_bytes if len(holders) == 1 else at.up_bytes
+        while not (yield world.send(holders[-1][0], receiver, size, tag, via=group.aggregator)):
+            if len(holders) == 1 or world.is_up(holders[-1][0]):
+                return False
+            holders.pop()
+        return True
+
+    for loop in range(params.loops):
+        place = at.group_round * params.loops + loop
+        order = list(asked)
+        if params.shuffle:
+            stream(session.seed, "chain", at.round, group.number, place).shuffle(order)
+        for client in order:
+            samples = int(session.lab.clients.samples[client])
+            if holders[-1][0] != names[client] and not (yield from hand_on(names[client])):
+                continue
+            if (yield world.train(client, samples, local.epochs, local.batch_size, tag.but("training"))):
+                _, latest, passed = holders[-1]
+                trained, own = session.lab.train(
+                    latest, client, at.local, at.round, place * local.epochs, at.memory.of(client)
+                )
+                at.memory.keep(client, own)
+                holders.append((names[client], trained, (*passed, client)))
+    back = yield from hand_on(group.aggregator)
+    _, trained, passed = holders[-1]
+    members = tuple(sorted(set(passed)))
+    if not back or len(members) < waits.least or not world.was_up(group.aggregator, started_s):
+        return None
+    return Outcome(trained, members)

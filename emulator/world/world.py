@@ -75,12 +75,22 @@ class World:
         """Whether nobody is ever away, so that nobody needs to ask."""
         return not self._disturbances.any
 
-    def present(self, clients: Sequence[int]) -> list[int]:
-        """Those of these clients that can be reached now: online, and behind a server that is up."""
+    def is_up(self, node: str) -> bool:
+        """Whether a node works now (it may sleep)."""
+        return self._disturbances.up(node, self.now)
+
+    def present(self, clients: Sequence[int], server: str = CLOUD) -> list[int]:
+        """Those of these clients that a server can reach now: online, and the server (for the cloud, their edge) is up."""
         if self.all_present:
             return list(clients)
-        names = self.fleet.client_names
-        return [c for c in clients if self._disturbances.awake(names[c], self.now) and self.home(c) is not None]
+        if not self.is_up(server):
+            return []
+        names, everywhere = self.fleet.client_names, server != CLOUD
+        return [
+            c
+            for c in clients
+            if self._disturbances.awake(names[c], self.now) and (everywhere or self.home(c) is not None)
+        ]
 
     def home(self, client: int) -> str | None:
         """The server right above a client now; None while that is down and its clients wait."""
@@ -134,18 +144,19 @@ class World:
 
     # Requests.
 
-    def send(self, sender: str, receiver: str, size_bytes: int, tag: Tag) -> simpy.Event:
+    def send(self, sender: str, receiver: str, size_bytes: int, tag: Tag, via: str = CLOUD) -> simpy.Event:
         """Sends bytes from one node to another over every link between them; a row for each hop.
 
-        Where one of the nodes on the way is down it is lost at once, without a row. Where a link is out it waits.
+        ``via`` names the edge that serves two clients who send to each other, where it is not each one's own. Where one of
+        the nodes on the way is down it is lost at once, without a row. Where a link is out it waits.
         """
         start = self.now
         if self._activities is None:
-            route = self.fleet.route(sender, receiver)
+            route = self.fleet.route(sender, receiver, *self._common_edge(sender, receiver, via))
             return _then(
                 self._network.transfer(route, size_bytes), lambda: self._book_transfer(route, start, size_bytes, tag)
             )
-        servers = self._servers_between(sender, receiver)
+        servers = self._common_edge(sender, receiver, via) or self._servers_between(sender, receiver)
         if servers is None:
             return _lost(self.env)
         route = self.fleet.route(sender, receiver, *servers)
@@ -159,6 +170,11 @@ class World:
             lambda: self._book_transfer(route, start, size_bytes, tag),
             lambda: self._book_transfer(route, start, transfer.stop(), tag, BROKEN),
         )
+
+    def _common_edge(self, sender: str, receiver: str, via: str) -> tuple[str, ...]:
+        if via == CLOUD or self.fleet.number(sender) is None or self.fleet.number(receiver) is None:
+            return ()
+        return via, via
 
     def _servers_between(self, sender: str, receiver: str) -> tuple[str, ...] | None:
         """The servers through which a client reaches one that is not its aggregator; None where there is none now."""
