@@ -14,7 +14,8 @@ pass through the edges on their way between client and cloud, one copy for each 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -54,8 +55,8 @@ def _default(kind: str, description: str) -> Any:
     return Field({"kind": kind}, validate_default=True, description=description)
 
 
-class GroupedParams(MethodParams):
-    """The slots of a grouped method."""
+class GroupSlots(MethodParams):
+    """What every method has whose clients work in groups."""
 
     aggregator: Literal["edge", "any-edge", "cloud"] = Field(
         "edge",
@@ -63,22 +64,9 @@ class GroupedParams(MethodParams):
         "the edges in turn, or under the cloud",
     )
     formation: Formation = Field(description="how clients become groups")
-    schedule: Schedule = _default("fixed", "when groups are formed anew")
-    sampling: Sampling = _default("all", "which groups train in a round")
-    participation: Annotated[float, Field(gt=0, le=1)] = Field(
-        1.0, description="share of a group's clients drawn for each global round"
-    )
-    group_rounds: Count = Field(1, description="group rounds in a global round (K)")
     training: Training = _default("parallel", "what happens inside a group")
     local: LocalRule = _default("sgd", "what a client does with a gradient")
-    aggregation: Aggregation = _default("samples", "weights of the groups in the global model")
     group_operation: GroupOperation = _default("none", "what members pay for working in a group")
-    wait_for_members: Waiting = _default("all", "how long a group waits for its members in a group round")
-    wait_for_groups: Waiting = _default("all", "how long the cloud waits for the groups of a round")
-    over_selection: Annotated[float, Field(ge=0, le=100)] = Field(
-        0.0,
-        description="clients drawn beyond those that participation asks for, as a share of them; goes with a quorum",
-    )
     min_members: Count = Field(1, description="a group with fewer members left gives up its round")
     initial_model: Literal["weights", "seed"] = Field(
         "weights", description="'seed': clients draw the initial model themselves, so the first download has no bytes"
@@ -86,33 +74,58 @@ class GroupedParams(MethodParams):
 
     def problems(self, scale: Scale) -> Iterable[tuple[str, str]]:
         """Groups that cannot be formed in this fleet."""
-        if self.over_selection and self.participation == 1.0:
-            yield "over_selection", "needs a 'participation' below 1: there is nobody beyond all clients"
         if self.aggregator != "cloud" and scale.edges == 0:
             yield "aggregator", "there are no edges; say 'cloud' or give topology.edges"
             return
-        places = scale.edges if self.aggregator == "edge" else 1
         here = scale.smallest_edge if self.aggregator == "edge" else scale.clients
         smallest = self.formation.plugin.facts["smallest"](self.formation.params)
-        if any(True for slot in (self.formation, self.sampling) for _ in slot.params.problems(scale)):
-            return  # these say themselves what is wrong with them
-        if smallest > here:
+        if smallest > here and not any(True for _ in self.formation.params.problems(scale)):
             where = "the smallest edge has" if self.aggregator == "edge" else "there are"
             yield "formation", f"groups of at least {smallest} clients, but {where} only {here}"
-            return
         if self.training.plugin.facts.get("chain") and not self.group_operation.plugin.facts.get("alone"):
             yield (
                 "group_operation",
                 f"'{self.training.kind}' members work one after another; there is nothing to do together",
             )
+
+    def most_groups(self, scale: Scale) -> int:
+        """How many groups there can be at most."""
+        if self.formation.kind == "all":
+            return scale.edges if self.aggregator == "edge" else 1
+        smallest: int = self.formation.plugin.facts["smallest"](self.formation.params)
+        return scale.clients // smallest
+
+
+class GroupedParams(GroupSlots):
+    """The slots of a grouped method."""
+
+    schedule: Schedule = _default("fixed", "when groups are formed anew")
+    sampling: Sampling = _default("all", "which groups train in a round")
+    participation: Annotated[float, Field(gt=0, le=1)] = Field(
+        1.0, description="share of a group's clients drawn for each global round"
+    )
+    group_rounds: Count = Field(1, description="group rounds in a global round (K)")
+    aggregation: Aggregation = _default("samples", "weights of the groups in the global model")
+    wait_for_members: Waiting = _default("all", "how long a group waits for its members in a group round")
+    wait_for_groups: Waiting = _default("all", "how long the cloud waits for the groups of a round")
+    over_selection: Annotated[float, Field(ge=0, le=100)] = Field(
+        0.0,
+        description="clients drawn beyond those that participation asks for, as a share of them; goes with a quorum",
+    )
+
+    def problems(self, scale: Scale) -> Iterable[tuple[str, str]]:
+        """Rounds that cannot be played in this fleet."""
+        found = list(super().problems(scale))
+        yield from found
+        if self.over_selection and self.participation == 1.0:
+            yield "over_selection", "needs a 'participation' below 1: there is nobody beyond all clients"
         if self.training.plugin.facts.get("chain") and self.wait_for_members.kind != "all":
             yield (
                 "wait_for_members",
                 f"'{self.training.kind}' members work one after another; there is nobody to wait for",
             )
-        wanted = getattr(self.sampling.params, "groups", None) or 0
-        most = places if self.formation.kind == "all" else scale.clients // smallest
-        if wanted > most:
+        wanted, most = getattr(self.sampling.params, "groups", None) or 0, self.most_groups(scale)
+        if wanted > most and not any(key in ("aggregator", "formation") for key, _ in found):
             yield "sampling", f"{wanted} groups a round, but no more than {most} can be formed"
 
 
@@ -156,20 +169,14 @@ def global_round(
     """The model to the groups, their group rounds, and back; returns the outcomes by group of those that came back in time."""
     world, t = session.world, rounds[0].round
     arrivals = send_to_edges(session, groups, rounds[0].down_bytes, t)
-    given_up: set[int] = set()
-
-    def give_up(number: int) -> None:
-        given_up.add(number)
-        world.give_up_group(t, number)
-
     work = {
         group.number: session.env.process(
-            group_process(session, params, group, model, arrivals.get(group.aggregator), rounds, given_up)
+            group_process(session, params, group, model, arrivals.get(group.aggregator), rounds)
         )
         for group in groups
     }
     patience = params.wait_for_groups(len(groups), len(groups))
-    back = yield from gather(world, work, patience, world.now, give_up)
+    back = yield from gather(world, work, patience, world.now, partial(world.give_up_group, t))
     return {number: work[number].value for number in back}
 
 
@@ -193,7 +200,7 @@ def check_deadlines(session: Session, params: GroupedParams, model_bytes: int) -
             )
 
 
-def until_somebody(session: Session, params: GroupedParams, groups: Sequence[Group], model: Handle) -> Steps:
+def until_somebody(session: Session, params: GroupSlots, groups: Sequence[Group], model: Handle) -> Steps:
     """Waits until there is a group that can work; returns those that can, with the members that are there. None: never."""
     while not (ready := [g for g in (present(session, params, g) for g in groups) if g is not None]):
         back = session.world.until_return()
@@ -205,7 +212,7 @@ def until_somebody(session: Session, params: GroupedParams, groups: Sequence[Gro
     return ready
 
 
-def present(session: Session, params: GroupedParams, group: Group) -> Group | None:
+def present(session: Session, params: GroupSlots, group: Group) -> Group | None:
     """A group with the members that are there, at the server that does its work now; None where it cannot work."""
     world = session.world
     if world.all_present:
@@ -217,7 +224,7 @@ def present(session: Session, params: GroupedParams, group: Group) -> Group | No
     return Group(group.number, server, tuple(members))
 
 
-def form(session: Session, params: GroupedParams, t: int) -> list[Group]:
+def form(session: Session, params: GroupSlots, t: int) -> list[Group]:
     """Groups of all clients: formed at each edge from its own clients, or under the cloud from everybody."""
     fleet, counts = session.world.fleet, session.lab.clients.label_counts
     at_edges = params.aggregator == "edge"
@@ -285,7 +292,6 @@ def group_process(
     model: Handle,
     arrival: simpy.Event | None,
     rounds: Sequence[GroupRound],
-    given_up: Collection[int],
 ) -> Steps:
     """One group in one global round: its group rounds, then its model to the cloud. Returns its `Outcome`; None: it gave up."""
     if arrival is not None and not (yield arrival):
@@ -295,7 +301,7 @@ def group_process(
     waits = Waits(params.wait_for_members, wanted, params.min_members)
     for at in rounds:
         outcome = yield from params.training(session, group, model, at, waits)
-        if outcome is None or group.number in given_up:
+        if outcome is None:
             return None
         model = outcome.model
     if group.aggregator != CLOUD:

@@ -60,6 +60,7 @@ class World:
         slowed = self._disturbances.speeds
         self._speeds = {**speeds, **{c: Product([f[c] for f in (speeds, slowed) if c in f]) for c in slowed}}
         self._activities: Activities | None = None
+        self._given_up: set[tuple[int, int]] = set()  # round and group
         if self._disturbances.any:
             self.watch()
 
@@ -134,7 +135,8 @@ class World:
         self._cut(self.fleet.client_names[client])
 
     def give_up_group(self, round: int, group: int) -> None:  # noqa: A002
-        """Cuts off what a group has under way in a round."""
+        """Cuts off what a group has under way in a round; whatever it begins afterwards in this round is lost at once."""
+        self._given_up.add((round, group))
         self._cut((round, group))
 
     def _cut(self, place: Place) -> None:
@@ -161,7 +163,7 @@ class World:
             return _lost(self.env)
         route = self.fleet.route(sender, receiver, *servers)
         nodes = dict.fromkeys((sender, *servers, receiver))
-        if not all(self._disturbances.up(node, start) for node in nodes):
+        if (tag.round, tag.group) in self._given_up or not all(self._disturbances.up(n, start) for n in nodes):
             return _lost(self.env)
         transfer = self._network.start(route, size_bytes)
         return self._activities.begin(
@@ -290,7 +292,7 @@ class World:
             return _then(
                 self._timeout(lasts_s), lambda: self.ledger.add(kind, who, start, self.now, tag, samples=samples)
             )
-        if not self._disturbances.up(who, start):
+        if (tag.round, tag.group) in self._given_up or not self._disturbances.up(who, start):
             return _lost(self.env)
 
         def cut_off() -> None:
