@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, cast
 
 import numpy as np
 import simpy
@@ -118,7 +118,7 @@ class Window:
             yield turn | self.over
             if not turn.triggered or self.closed():
                 return
-            number: int = turn.value
+            number = cast(int, turn.value)
             place = number
             group = present(self._session, params, self._groups[number])
             if group is not None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -124,6 +125,11 @@ class GroupedParams(GroupSlots):
                 "wait_for_members",
                 f"'{self.training.kind}' members work one after another; there is nobody to wait for",
             )
+        if "count" in self.schedule.plugin.facts and "groups" not in type(self.formation.params).model_fields:
+            yield (
+                "schedule",
+                f"'{self.schedule.kind}' says how many groups there are, and formation '{self.formation.kind}' does not take it",
+            )
         wanted, most = getattr(self.sampling.params, "groups", None) or 0, self.most_groups(scale)
         if wanted > most and not any(key in ("aggregator", "formation") for key, _ in found):
             yield "sampling", f"{wanted} groups a round, but no more than {most} can be formed"
@@ -145,7 +151,7 @@ def grouped(session: Session, params: GroupedParams) -> Steps:
     groups: list[Group] = []
     for t in itertools.count(1):
         if not groups or params.schedule(t - 1):
-            groups = form(session, params, t)
+            groups = form(session, scheduled(session, params, t), t)
         ready = yield from until_somebody(session, params, groups, model)
         if not ready:
             return
@@ -222,6 +228,16 @@ def present(session: Session, params: GroupSlots, group: Group) -> Group | None:
     if server is None or len(members) < params.min_members:
         return None
     return Group(group.number, server, tuple(members))
+
+
+def scheduled(session: Session, params: GroupedParams, t: int) -> GroupedParams:
+    """The parameters with as many groups as the schedule wants in a round, where it says so."""
+    rule = params.schedule.plugin.facts.get("count")
+    if rule is None:
+        return params
+    count = min(rule(t - 1, params.schedule.params), session.scenario.topology.clients)
+    formation = replace(params.formation, params=params.formation.params.model_copy(update={"groups": count}))
+    return params.model_copy(update={"formation": formation})
 
 
 def form(session: Session, params: GroupSlots, t: int) -> list[Group]:
