@@ -8,10 +8,10 @@ from __future__ import annotations
 import itertools
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, StringConstraints, model_validator
+from pydantic import ConfigDict, Field, StringConstraints, TypeAdapter, WrapValidator, model_validator
 from pydantic_core import PydanticCustomError
 
-from emulator.registry import DataSet, Method, Model, Params, Partition
+from emulator.registry import DataSet, Method, Model, Params, Partition, TraceFormat
 from emulator.units import BitsPerSecond, ClientSeconds, PositiveBytes, PositiveSeconds, Seconds
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=80, pattern=r"^[A-Za-z0-9][A-Za-z0-9 _.+-]*$")]
@@ -95,6 +95,29 @@ class Links(Params):
     peer: PeerLink | None = Field(None, description="client to client; without it such transfers go through the edge")
 
 
+class MeasuredDevices(Params):
+    """Devices that differ as those of a mix do, in computing speed and, if wanted, in the bandwidth of their access links."""
+
+    mix: str = Field(description="a file with a mix of devices, or the name of a bundled sample (hfl traces inspect)")
+    format: TraceFormat | None = Field(None, description="its format; without it the format is told by the content")
+    median: str = Field(
+        "raspberry-pi-4b",
+        description="profile of a device of median speed: a kind of twice the speed takes half its times",
+    )
+    bandwidth: bool = Field(False, description="the kind's bandwidth in place of links.access.up and links.access.down")
+
+
+Shares = Annotated[dict[str, Annotated[float, Field(gt=0, le=1)]], Field(min_length=1)]
+_shares: TypeAdapter[dict[str, float]] = TypeAdapter(Shares)
+
+
+def _devices(given: Any, _: Any) -> Any:
+    """A mapping with 'mix' is a mix; any other one holds shares. A union would answer a mistake in one with both."""
+    if isinstance(given, MeasuredDevices) or (isinstance(given, dict) and "mix" in given):
+        return MeasuredDevices.model_validate(given)
+    return _shares.validate_python({given: 1.0} if isinstance(given, str) else given, strict=True)
+
+
 class Topology(Params):
     """The fleet: a cloud, edge servers, and clients dealt out to the edges in equal blocks."""
 
@@ -102,10 +125,9 @@ class Topology(Params):
         description="edge servers; 0 puts every client straight under the cloud"
     )
     clients: Count = Field(description="clients in all")
-    devices: dict[str, Annotated[float, Field(gt=0, le=1)]] = Field(
+    devices: Annotated[Shares | MeasuredDevices, WrapValidator(_devices)] = Field(
         {"raspberry-pi-4b": 1.0},
-        min_length=1,
-        description="device of the clients: a profile, or shares of several that add up to 1",
+        description="device of the clients: a profile, shares of several that add up to 1, or a measured mix",
     )
     speed: PlayedTrace | None = Field(
         None,
@@ -117,13 +139,6 @@ class Topology(Params):
     sharing: Literal["max-min", "dedicated"] = Field(
         "max-min", description="how concurrent transfers share a link: max-min fairly, or each as if it were alone"
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _one_device(cls, given: Any) -> Any:
-        if isinstance(given, dict) and isinstance(given.get("devices"), str):
-            return {**given, "devices": {given["devices"]: 1.0}}
-        return given
 
     def clients_of_edges(self) -> list[range]:
         """The clients of each edge (of the cloud, where there are no edges): blocks that differ by at most one client."""
