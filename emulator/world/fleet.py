@@ -6,12 +6,14 @@ edges. Blocks of neighbouring client numbers share an edge.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from devices.profile import DeviceProfile, find_profile
 from emulator import ledger
 from emulator.rng import stream
-from emulator.scenario.schema import Imperfect, Jitter, Topology
+from emulator.scenario.schema import Imperfect, Jitter, MeasuredDevices, Topology
+from emulator.world.mixes import deal_mix
 
 CLOUD = "cloud"
 
@@ -52,8 +54,12 @@ class Fleet:
         self._home_of = [e for e, block in enumerate(self.blocks) for _ in block]
         self._routes: dict[tuple[str, str], tuple[Leg, ...]] = {}
         self._number = {n: c for c, n in enumerate(self.client_names)}
-        names = deal_devices(topology.devices, topology.clients, seed)
-        self.client_devices = [find_profile(n) for n in names]
+        self._access_bps: Sequence[float] | None = None  # by client, where a mix gives it
+        if isinstance(topology.devices, MeasuredDevices):
+            self.client_devices, self._access_bps = deal_mix(topology.devices, topology.clients, seed)
+        else:
+            names = deal_devices(topology.devices, topology.clients, seed)
+            self.client_devices = [find_profile(n) for n in names]
         self._edge_device = find_profile(topology.edge_device)
         self._cloud_device = find_profile(topology.cloud_device)
 
@@ -106,13 +112,17 @@ class Fleet:
 
     def _access_up(self, client: str, home: str, receiver: str, hop: str) -> tuple[Leg, ...]:
         access, cell = self.topology.links.access, self.topology.links.cell
-        own = _leg(f"{client}/up", client, receiver, hop, access.up, access)
+        own = _leg(f"{client}/up", client, receiver, hop, self._bandwidth_bps(client, access.up), access)
         return (own,) if cell is None else (own, Leg(f"{home}/cell-up", client, home, "", cell.up, 0.0))
 
     def _access_down(self, home: str, client: str, hop: str) -> tuple[Leg, ...]:
         access, cell = self.topology.links.access, self.topology.links.cell
-        own = _leg(f"{client}/down", home, client, hop, access.down, access)
+        own = _leg(f"{client}/down", home, client, hop, self._bandwidth_bps(client, access.down), access)
         return (own,) if cell is None else (Leg(f"{home}/cell-down", home, client, "", cell.down, 0.0), own)
+
+    def _bandwidth_bps(self, client: str, otherwise: float) -> float:
+        """A client's access bandwidth by the mix of devices, where that gives one."""
+        return otherwise if self._access_bps is None else self._access_bps[self._number[client]]
 
     def _backhaul_up(self, edge: str) -> tuple[Leg, ...]:
         backhaul, port = self.topology.links.backhaul, self.topology.links.cloud

@@ -123,6 +123,7 @@ CHANGES = [
     ("output.checkpoint=1 s", False),
 ]
 FURTHER = [  # below keys that stand above
+    ("topology.devices={mix: phone-mix, bandwidth: true}", False),
     ("method.local.epochs=2", True),
     ("method.local.momentum=0.5", True),
     ("method.local.weight_decay=0.01", True),
