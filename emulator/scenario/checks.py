@@ -14,13 +14,14 @@ from emulator.registry import Chosen, Scale
 from emulator.scenario.contents import content
 from emulator.scenario.schema import MeasuredDevices, Scenario, Topology
 from emulator.yamlfile import Path_
-from traces.content import DeviceMix
+from traces.content import DeviceMix, LatencyMatrix
 
 
 def problems(scenario: Scenario) -> Iterator[tuple[Path_, str]]:
     """Pairs of a path in the scenario and what is wrong there."""
     topology, scale = scenario.topology, scale_of(scenario)
     yield from _of_devices(topology)
+    yield from _of_latencies(topology)
     for kind in ("access", "backhaul"):
         if topology.sharing == "dedicated" and getattr(topology.links, kind).trace is not None:
             message = "traces need 'topology.sharing: max-min'; dedicated links do not change over time"
@@ -96,6 +97,23 @@ def _of_mix(devices: MeasuredDevices, topology: Topology) -> Iterator[tuple[Path
     else:
         if devices.bandwidth and mix.bandwidth_bps is None:
             yield ("topology", "devices", "bandwidth"), f"{devices.mix} has no bandwidths; say 'bandwidth: false'"
+
+
+def _of_latencies(topology: Topology) -> Iterator[tuple[Path_, str]]:
+    latencies, path = topology.links.latencies, ("topology", "links", "latencies")
+    if latencies is None:
+        return
+    if not topology.edges:
+        yield path, "there are no edges that could be at a site; give topology.edges"
+    try:
+        sites = len(content(latencies.file, latencies.format, LatencyMatrix, ".".join(path)).latency_s)
+    except InputError as error:
+        yield tuple(error.key.split(".")), error.message
+        return
+    if sites < 2:
+        yield (*path, "file"), f"{latencies.file} has one site only; cloud and edges need two"
+    if (latencies.cloud or 1) > sites:
+        yield (*path, "cloud"), f"{latencies.file} has only {sites} sites"
 
 
 def _of_choices(value: Any, path: Path_, scale: Scale) -> Iterator[tuple[Path_, str]]:

@@ -15,7 +15,7 @@ C = TypeVar("C", Trace, DeviceMix, LatencyMatrix)
 
 _WHAT: dict[type[Content], str] = {
     Trace: "series over time",
-    DeviceMix: "mix of devices",
+    DeviceMix: "a mix of devices",
     LatencyMatrix: "latencies between sites",
 }
 
@@ -28,14 +28,14 @@ def content(file: str, chosen: Chosen | None, wanted: type[C], key: str, file_ke
     """
     if chosen is not None and chosen.plugin.facts.get("gives", wanted) is not wanted:
         able = quote_all(n for n in trace_formats.names() if trace_formats[n].facts.get("gives") is wanted)
-        raise InputError(f"format '{chosen.kind}' holds no {_WHAT[wanted]}; these do: {able}", f"{key}.format")
+        raise InputError(f"format '{chosen.kind}' is not for {_WHAT[wanted]}; these are: {able}", f"{key}.format")
     try:
         path = find(file)
         held = _read(path, chosen and chosen.kind, chosen and chosen.params, _state(path))
     except InputError as error:
         raise InputError(error.message, f"{key}.{file_key}") from error
     if not isinstance(held, wanted):
-        raise InputError(f"{file} holds no {_WHAT[wanted]}, but {_WHAT[type(held)]}", f"{key}.{file_key}")
+        raise InputError(f"{file} holds {_WHAT[type(held)]}, not {_WHAT[wanted]}", f"{key}.{file_key}")
     return held
 
 

@@ -79,6 +79,16 @@ class PeerLink(Imperfect):
     bandwidth: BitsPerSecond
 
 
+class SiteLatencies(Params):
+    """Latencies between sites, at which the cloud and the edges are: each edge at a random one, drawn from the seed."""
+
+    file: str = Field(description="a matrix of latencies, or the name of a bundled sample (hfl traces inspect)")
+    format: TraceFormat | None = Field(None, description="its format; without it the format is told by the content")
+    cloud: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="number of the cloud's site, from 1; without it the one with the least mean latency"
+    )
+
+
 class Links(Params):
     """The kinds of links. Defaults: a home broadband line, a fibre backhaul, no direct links between clients."""
 
@@ -93,6 +103,10 @@ class Links(Params):
         None, description="the cloud's port, shared by all edges; without it there is no such limit"
     )
     peer: PeerLink | None = Field(None, description="client to client; without it such transfers go through the edge")
+    latencies: SiteLatencies | None = Field(
+        None,
+        description="sites of cloud and edges: in place of backhaul.latency, and of peer.latency between clients of two edges",
+    )
 
 
 class MeasuredDevices(Params):
