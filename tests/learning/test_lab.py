@@ -99,6 +99,7 @@ CHANGES = [
     ("topology.links.cell={up: 1 Mbit/s, down: 1 Mbit/s}", False),
     ("topology.links.cloud={up: 1 Mbit/s, down: 1 Mbit/s}", False),
     ("topology.links.peer={bandwidth: 1 Mbit/s}", False),
+    ("topology.links.latencies={file: eight-sites}", False),
     ("method.preset=fedavg", False),
     ("method.kind=grouped", False),
     ("method.aggregator=cloud", False),
