@@ -52,8 +52,11 @@ class PlayedTrace(Params):
     """A trace that links or devices of one kind play, each from an instant of its own."""
 
     file: str = Field(description="a trace file, or the name of a bundled sample (hfl traces inspect)")
-    format: str | None = Field(None, description="its format; without it the format is told by the content")
+    format: TraceFormat | None = Field(None, description="its format; without it the format is told by the content")
     start: Literal["random", "together"] = Field("random", description="from where each of them plays it")
+    end: Literal["repeat", "hold"] | None = Field(
+        None, description="after its end it starts over, or keeps its last value; without it the file must say which"
+    )
 
 
 class Link(Imperfect):

@@ -62,10 +62,12 @@ def test_inspect_tells_of_gaps_zeros_and_the_end(tmp_path: Path) -> None:
         f"{path}: csv, 1 series\n"
         "availability client-3\n"
         "  values     0 % to 100 %, mean 10 %\n"
-        "  time       20 s in 5 steps of 1 s (median), then the last value holds\n"
+        "  time       20 s in 5 steps of 1 s (median), and no word about what comes then\n"
         "  gaps       1 step longer than 5 times the median, the longest 16 s\n"
         "  at zero    90 % of the time, at longest 16 s\n"
     )
+    held = write(tmp_path, "h.csv", "# end: hold\ntime [s],availability [1]\n" + rows)
+    assert "(median), then the last value holds\n" in hfl("traces", "inspect", held).out
     path = write(tmp_path, "y.csv", "time [s],speed [1]\n0,0.5\n")
     assert hfl("traces", "inspect", path).out.endswith("  time       0 s without a step, then the last value holds\n")
 
@@ -128,6 +130,15 @@ def test_a_format_of_the_users_own(tmp_path: Path) -> None:
 
 
 # convert
+
+
+def test_convert_adds_no_word_about_the_end(tmp_path: Path) -> None:
+    for end in ("", "# end: hold\n", "# end: repeat after 5 s\n"):
+        path, to = write(tmp_path, "x.csv", f"{end}time [s],speed [1]\n0,1\n2,3\n"), tmp_path / "y.csv"
+        for series_of in ((), ("--series", "speed")):
+            assert hfl("traces", "convert", path, to, *series_of).code == 0
+            assert series(to).end_stated == bool(end)
+            assert ("# end:" in to.read_text()) == bool(end)
 
 
 def test_convert_keeps_everything(tmp_path: Path) -> None:

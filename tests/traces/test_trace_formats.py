@@ -64,7 +64,30 @@ def test_csv_holds_its_last_value_unless_it_says_otherwise(tmp_path: Path, end: 
     path = write(tmp_path, "t.csv", f"{end}time_s,bandwidth [kB/s]\r\n0,1\r\n2,3\r\n")
     assert steps(trace(path).get("bandwidth")) == [(0, 8000), (2, 24000)]
     assert trace(path).get("bandwidth").end == "hold"
-    assert trace(path, "csv", repeat_after="5 s").get("bandwidth").period_s == 5
+    assert trace(path).end_stated == bool(end)
+    assert trace(path).open_end_s == (None if end else 2)
+    repeated = trace(path, "csv", repeat_after="5 s")
+    assert repeated.get("bandwidth").period_s == 5
+    assert repeated.open_end_s is None
+
+
+def test_a_trace_that_never_changes_has_no_end(tmp_path: Path) -> None:
+    constant = trace(write(tmp_path, "t.csv", "time [s],speed [1]\n0,1\n"))
+    assert not constant.end_stated
+    assert constant.open_end_s is None
+    assert constant.ending("repeat").get("speed").at(1e9) == 1
+
+
+def test_a_trace_takes_another_end(tmp_path: Path) -> None:
+    silent = trace(write(tmp_path, "t.csv", "time [s],bandwidth [bit/s],speed [1]\n0,1,5\n2,3,6\n3,4,7\n9,5,8\n"))
+    repeated = silent.ending("repeat")
+    assert {f.period_s for f in repeated.series.values()} == {9 + 2}  # the last value lasts as long as the median step
+    assert [repeated.get("bandwidth").at(t) for t in (0, 2, 9, 10.9, 11, 13)] == [1, 3, 5, 5, 1, 3]
+    assert repeated.open_end_s is None
+    held = repeated.ending("hold")
+    assert [held.get("speed").at(t) for t in (0, 9, 11, 1e6)] == [5, 8, 8, 8]
+    assert held.get("speed").end == "hold"
+    assert repeated.ending("repeat").get("speed").period_s == 11
 
 
 @settings(max_examples=60, deadline=None)
