@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 from emulator.errors import InputError
 from emulator.rng import stream
+from emulator.scenario.contents import content as read_content
 from emulator.scenario.schema import PlayedTrace, Topology
 from emulator.world.fleet import client_name, edge_name
 from traces.content import Quantity, Trace
-from traces.reading import find, read
 from traces.step import StepFunction
 
 DIRECTIONS = ("up", "down")
@@ -42,7 +42,7 @@ def played(topology: Topology, seed: int) -> Played:
         key = f"topology.links.{kind}.trace"
         content = _load(link.trace, key)
         series = {d: _series(link.trace, content, "bandwidth", d, key).scaled(1 - link.loss) for d in DIRECTIONS}
-        latency = {d: content.get("latency", d) for d in DIRECTIONS} if content.of("latency") else {}
+        latency = {d: _get(link.trace, content, "latency", d, key) for d in DIRECTIONS} if content.of("latency") else {}
         for name, start in zip(names, _starts(link.trace, len(names), seed, kind), strict=True):
             for direction in DIRECTIONS:
                 result.bandwidths[f"{name}/{direction}"] = _from(series[direction], start)
@@ -68,28 +68,27 @@ def _from(function: StepFunction, start: float) -> StepFunction:
 
 
 def _load(trace: PlayedTrace, key: str) -> Trace:
+    content = read_content(trace.file, trace.format, Trace, key)
+    return content if trace.end is None else content.ending(trace.end)
+
+
+def _get(trace: PlayedTrace, content: Trace, quantity: Quantity, name: str, key: str) -> StepFunction:
     try:
-        content = read(find(trace.file), trace.format)
+        return content.get(quantity, name)
     except InputError as error:
-        raise InputError(error.message, f"{key}.file") from error
-    if not isinstance(content, Trace):
-        raise InputError(f"{trace.file} holds no series over time", f"{key}.file")
-    return content
+        raise InputError(f"{trace.file}: {error.message}", f"{key}.file") from error
 
 
 def _series(trace: PlayedTrace, content: Trace, quantity: Quantity, name: str, key: str) -> StepFunction:
     """One series of a trace; raises `InputError` where the file does not have it, or where what needs it would never end."""
-    try:
-        function = content.get(quantity, name)
-    except InputError as error:
-        raise InputError(f"{trace.file}: {error.message}", f"{key}.file") from error
+    function = _get(trace, content, quantity, name, key)
     what, problem = " ".join(filter(None, (quantity, name))), ""
     if function.end == "hold" and function.values[-1] == 0:
         problem = f"the {what} is 0 for ever after its last step, so that what needs it would never end"
     elif function.end == "repeat" and function.mean == 0:
         problem = f"the {what} is always 0"
     elif function.end == "hold" and trace.start == "random" and len(function.values) > 1:
-        problem = "it does not start over, so it cannot be played from random instants; say 'start: together'"
+        problem = "it does not start over, so it cannot be played from random instants; say 'end: repeat' or 'start: together'"
     if problem:
         raise InputError(f"{trace.file}: {problem}", f"{key}.file")
     return function
