@@ -36,6 +36,7 @@ from emulator.ledger import Ledger
 from emulator.methods.session import METRICS, Metrics, Session
 from emulator.rng import stream
 from emulator.scenario import Loaded, Scenario, dump
+from emulator.world.endings import check, watch
 from emulator.world.fleet import Fleet
 from emulator.world.network import DedicatedNetwork, Network
 from emulator.world.played import Played, played
@@ -114,6 +115,7 @@ def execute(
     started = time.monotonic()
     memory = RunMemory(memo, {**(known or {}), **checkpoint.read_memory(folder)})
     try:
+        check(scenario)
         lab = Lab(scenario, memory, watcher.on_trained, checkpoint.Restored(folder), max_workers)
         session = assemble(scenario, lab, Ledger(folder / ".ledger.part.parquet"))
     except InputError as error:
@@ -179,6 +181,7 @@ def assemble(scenario: Scenario, lab: Lab, ledger: Ledger | None = None) -> Sess
     fleet = Fleet(scenario.topology, scenario.seed)
     workload = Workload(facts.state_size * BYTES_PER_PARAMETER, facts.forward_flops, facts.parameters)
     traces = played(scenario.topology, scenario.seed)
+    watch(env, scenario.topology)
     world = World(env, fleet, network_of(scenario, env, traces), workload, ledger, traces.speeds)
     powers = {name: device.power for name, device in zip(fleet.client_names, fleet.client_devices, strict=True)}
     return Session(scenario, world, lab, Meter(ledger, powers))

@@ -134,6 +134,7 @@ FURTHER = [  # below keys that stand above
     ("topology.links.access.loss=0.1", False),
     ("topology.links.access.jitter={kind: uniform, scale: 1 s}", False),
     ("topology.links.access.trace={file: lte-like}", False),
+    ("topology.links.access.trace={file: lte-like, end: hold, start: together}", False),
 ]
 
 
