@@ -8,7 +8,7 @@ Rows stand in the order in which they were booked: an activity when it ends, tho
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,6 +17,7 @@ from emulator.files import replacing
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
 
 # Kinds of rows.
 TRANSFER = "transfer"
@@ -135,3 +136,11 @@ def read(path: Path) -> pd.DataFrame:
     import pandas as pd
 
     return pd.read_parquet(path)
+
+
+def batches(path: Path, *columns: str) -> Iterator[pa.RecordBatch]:
+    """Columns of a ledger file, some rows at a time."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        yield from file.iter_batches(Ledger.CHUNK, columns=list(columns))

@@ -38,8 +38,14 @@ def _root(
 def validate(name: ScenarioArgument, changes: SetOption = None, plugin: PluginOption = None) -> None:
     """Check a scenario and say what it describes, without running it."""
     import_plugins(plugin)
+    from emulator.world.endings import check
+
     loaded = scenario.load(name, changes or ())
     s = loaded.scenario
+    try:
+        check(s)
+    except InputError as error:
+        raise loaded.locate(error) from error
     method = s.method.params.preset or s.method.kind
     out.print(
         f"{escape(loaded.document.file)}: valid: '{escape(s.name)}', {method} with {s.model.kind} on {s.data.set.kind}, "

@@ -11,6 +11,9 @@ from emulator.errors import InputError, suggestion
 from emulator.registry import Registry
 from emulator.scenario import bundled
 from emulator.scenario.presets import presets
+from traces.content import DeviceMix, Trace, label
+from traces.reading import bundled as samples
+from traces.reading import read
 
 Entries = list[tuple[str, str, str]]  # name, what it is, its parameters
 
@@ -24,6 +27,20 @@ def _scenarios() -> Entries:
     for name, path in bundled().items():
         data = yamlfile.load(path).data
         entries.append((name, str(data.get("notes", "")).partition("\n")[0], ""))
+    return entries
+
+
+def _samples() -> Entries:
+    entries = []
+    for name, path in samples().items():
+        content = read(path)
+        if isinstance(content, Trace):
+            what = f"{', '.join(label(series) for series in content.series)} over time"
+        elif isinstance(content, DeviceMix):
+            what = f"a mix of {len(content.names)} kinds of devices"
+        else:
+            what = f"latencies between {len(content.latency_s)} sites"
+        entries.append((name, f"{what} (synthetic)", ""))
     return entries
 
 
@@ -46,6 +63,7 @@ CATEGORIES: dict[str, Callable[[], Entries]] = {
     "faults": lambda: _of(registry.faults),
     "trace-formats": lambda: _of(registry.trace_formats),
     "trace-generators": lambda: _of(registry.trace_generators),
+    "trace-samples": _samples,
     "scenarios": _scenarios,
 }
 

@@ -6,12 +6,15 @@ edges. Blocks of neighbouring client numbers share an edge.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from devices.profile import DeviceProfile, find_profile
 from emulator import ledger
 from emulator.rng import stream
-from emulator.scenario.schema import Imperfect, Jitter, Topology
+from emulator.scenario.schema import Imperfect, Jitter, MeasuredDevices, Topology
+from emulator.world.mixes import deal_mix
+from emulator.world.sites import place
 
 CLOUD = "cloud"
 
@@ -53,8 +56,15 @@ class Fleet:
         self._home_of = [e for e, block in enumerate(self.blocks) for _ in block]
         self._routes: dict[tuple[str, ...], tuple[Leg, ...]] = {}
         self._number = {n: c for c, n in enumerate(self.client_names)}
-        names = deal_devices(topology.devices, topology.clients, seed)
-        self.client_devices = [find_profile(n) for n in names]
+        self._access_bps: Sequence[float] | None = None  # by client, where a mix gives it
+        if isinstance(topology.devices, MeasuredDevices):
+            self.client_devices, self._access_bps = deal_mix(topology.devices, topology.clients, seed)
+        else:
+            names = deal_devices(topology.devices, topology.clients, seed)
+            self.client_devices = [find_profile(n) for n in names]
+        edges = [edge_name(e) for e in range(topology.edges)]
+        latencies = topology.links.latencies
+        self.sites = None if latencies is None else place(latencies, CLOUD, edges, seed)
         self._edge_device = find_profile(topology.edge_device)
         self._cloud_device = find_profile(topology.cloud_device)
 
@@ -102,9 +112,11 @@ class Fleet:
 
     def _between_clients(self, sender: str, receiver: str, here: str, there: str) -> tuple[Leg, ...]:
         peer = self.topology.links.peer
+        here, there = self.home(self._number[sender]), self.home(self._number[receiver])
         if peer is not None:
             # Each client has one radio for its peers: what it sends and what it receives share it, each on its own.
-            out = _leg(f"{sender}/peer-out", sender, receiver, ledger.CLIENT_CLIENT, peer.bandwidth, peer)
+            far_s = None if here == there else self._between_sites_s(here, there)
+            out = _leg(f"{sender}/peer-out", sender, receiver, ledger.CLIENT_CLIENT, peer.bandwidth, peer, far_s)
             return out, Leg(f"{receiver}/peer-in", sender, receiver, "", peer.bandwidth * (1 - peer.loss), 0.0)
         # Through the edge an exchange is still one exchange between two clients: it is booked once, on its first leg.
         up = self._access_up(sender, here, receiver, ledger.CLIENT_CLIENT)
@@ -114,28 +126,50 @@ class Fleet:
 
     def _access_up(self, client: str, home: str, receiver: str, hop: str) -> tuple[Leg, ...]:
         access, cell = self.topology.links.access, self.topology.links.cell
-        own = _leg(f"{client}/up", client, receiver, hop, access.up, access)
+        own = _leg(f"{client}/up", client, receiver, hop, self._bandwidth_bps(client, access.up), access)
         return (own,) if cell is None else (own, Leg(f"{home}/cell-up", client, home, "", cell.up, 0.0))
 
     def _access_down(self, home: str, client: str, hop: str) -> tuple[Leg, ...]:
         access, cell = self.topology.links.access, self.topology.links.cell
-        own = _leg(f"{client}/down", home, client, hop, access.down, access)
+        own = _leg(f"{client}/down", home, client, hop, self._bandwidth_bps(client, access.down), access)
         return (own,) if cell is None else (Leg(f"{home}/cell-down", home, client, "", cell.down, 0.0), own)
+
+    def _bandwidth_bps(self, client: str, otherwise: float) -> float:
+        """A client's access bandwidth by the mix of devices, where that gives one."""
+        return otherwise if self._access_bps is None else self._access_bps[self._number[client]]
+
+    def _between_sites_s(self, sender: str, receiver: str) -> float | None:
+        """Seconds between the sites of two servers, one way; None where they are at none."""
+        return None if self.sites is None else self.sites.latency_s(sender, receiver)
 
     def _backhaul_up(self, edge: str) -> tuple[Leg, ...]:
         backhaul, port = self.topology.links.backhaul, self.topology.links.cloud
-        own = _leg(f"{edge}/up", edge, CLOUD, ledger.EDGE_CLOUD, backhaul.up, backhaul)
+        far_s = self._between_sites_s(edge, CLOUD)
+        own = _leg(f"{edge}/up", edge, CLOUD, ledger.EDGE_CLOUD, backhaul.up, backhaul, far_s)
         return (own,) if port is None else (own, Leg(f"{CLOUD}/in", edge, CLOUD, "", port.up, 0.0))
 
     def _backhaul_down(self, edge: str) -> tuple[Leg, ...]:
         backhaul, port = self.topology.links.backhaul, self.topology.links.cloud
-        own = _leg(f"{edge}/down", CLOUD, edge, ledger.CLOUD_EDGE, backhaul.down, backhaul)
+        far_s = self._between_sites_s(CLOUD, edge)
+        own = _leg(f"{edge}/down", CLOUD, edge, ledger.CLOUD_EDGE, backhaul.down, backhaul, far_s)
         return (own,) if port is None else (Leg(f"{CLOUD}/out", CLOUD, edge, "", port.down, 0.0), own)
 
 
-def _leg(link: str, sender: str, receiver: str, hop: str, bandwidth_bps: float, kind: Imperfect) -> Leg:
-    """A leg with all that its kind of link has: what is lost takes bandwidth, what every transfer pays counts as latency."""
-    return Leg(link, sender, receiver, hop, bandwidth_bps * (1 - kind.loss), kind.latency + kind.overhead, kind.jitter)
+def _leg(
+    link: str,
+    sender: str,
+    receiver: str,
+    hop: str,
+    bandwidth_bps: float,
+    kind: Imperfect,
+    latency_s: float | None = None,
+) -> Leg:
+    """A leg with all that its kind of link has: what is lost takes bandwidth, what every transfer pays counts as latency.
+
+    ``latency_s`` takes the place of the latency that the kind has.
+    """
+    every_s = (kind.latency if latency_s is None else latency_s) + kind.overhead
+    return Leg(link, sender, receiver, hop, bandwidth_bps * (1 - kind.loss), every_s, kind.jitter)
 
 
 def deal_devices(shares: dict[str, float], clients: int, seed: int) -> list[str]:

@@ -99,6 +99,7 @@ CHANGES = [
     ("topology.links.cell={up: 1 Mbit/s, down: 1 Mbit/s}", False),
     ("topology.links.cloud={up: 1 Mbit/s, down: 1 Mbit/s}", False),
     ("topology.links.peer={bandwidth: 1 Mbit/s}", False),
+    ("topology.links.latencies={file: eight-sites}", False),
     ("method.preset=fedavg", False),
     ("method.kind=grouped", False),
     ("method.aggregator=cloud", False),
@@ -123,6 +124,7 @@ CHANGES = [
     ("output.checkpoint=1 s", False),
 ]
 FURTHER = [  # below keys that stand above
+    ("topology.devices={mix: phone-mix, bandwidth: true}", False),
     ("method.local.epochs=2", True),
     ("method.local.momentum=0.5", True),
     ("method.local.weight_decay=0.01", True),
@@ -132,6 +134,7 @@ FURTHER = [  # below keys that stand above
     ("topology.links.access.loss=0.1", False),
     ("topology.links.access.jitter={kind: uniform, scale: 1 s}", False),
     ("topology.links.access.trace={file: lte-like}", False),
+    ("topology.links.access.trace={file: lte-like, end: hold, start: together}", False),
 ]
 
 
