@@ -19,7 +19,7 @@ import simpy
 from pydantic import Field
 
 from emulator.grouping.aggregation import SampledGroups
-from emulator.grouping.sampling import draw, log_probabilities
+from emulator.grouping.sampling import draw
 from emulator.grouping.view import ClientView, group_view
 from emulator.learning.lab import Handle
 from emulator.ledger import Tag
@@ -147,9 +147,7 @@ def sample(session: Session, params: GroupedParams, groups: Sequence[Group], t: 
     picked = draw(log_weights, count, stream(session.seed, "sampling", t))
     chosen = [participants(session, params, groups[i], t) for i in picked]
     samples = np.array([int(counts[list(g.members)].sum()) for g in chosen])
-    sampled = SampledGroups(
-        samples=samples, log_p=log_probabilities(log_weights)[picked], total_samples=int(counts.sum())
-    )
+    sampled = SampledGroups(samples, int(counts.sum()), log_weights, picked)
     return chosen, [float(w) for w in params.aggregation(sampled)]
 
 
