@@ -20,10 +20,11 @@ from pydantic import Field
 
 from emulator.grouping.aggregation import SampledGroups
 from emulator.grouping.sampling import draw
-from emulator.grouping.view import ClientView, group_view
+from emulator.grouping.view import group_view
 from emulator.learning.lab import Handle
 from emulator.ledger import Tag
 from emulator.methods.estimators import learn
+from emulator.methods.forming import charge_formation, form_groups, grouping_of
 from emulator.methods.memory import RuleMemory
 from emulator.methods.session import MethodParams, Session
 from emulator.methods.training import Group, GroupRound
@@ -102,6 +103,7 @@ def grouped(session: Session, params: GroupedParams) -> Steps:
     for t in itertools.count(1):
         if not groups or params.schedule(t - 1):
             groups = form(session, params, t)
+            yield from charge_formation(session, params.formation, groups, t)
         chosen, weights = sample(session, params, groups, t)
         first_bytes = 0 if params.initial_model == "seed" and t == 1 else full_bytes
         arrivals = send_to_edges(session, chosen, first_bytes, t)
@@ -122,18 +124,10 @@ def grouped(session: Session, params: GroupedParams) -> Steps:
 
 
 def form(session: Session, params: GroupedParams, t: int) -> list[Group]:
-    """Groups of all clients: formed at each edge from its own clients, or under the cloud from everybody."""
-    fleet, counts = session.world.fleet, session.lab.clients.label_counts
-    at_edges = params.aggregator == "edge"
-    blocks = [np.asarray(b) for b in fleet.blocks] if at_edges else [np.arange(len(counts))]
-    groups: list[Group] = []
-    for place, block in enumerate(blocks):
-        view = ClientView(label_counts=counts[block], samples=counts[block].sum(axis=1))
-        found = params.formation(view, stream(session.seed, "formation", place, t))
-        aggregator = fleet.home(int(block[0])) if at_edges else CLOUD
-        groups += [
-            Group(len(groups) + i, aggregator, tuple(int(c) for c in block[rows])) for i, rows in enumerate(found)
-        ]
+    """Groups of all clients, noted in the session."""
+    counts = session.lab.clients.label_counts
+    groups = form_groups(session.world.fleet, counts, params.formation, params.aggregator, session.seed, t)
+    session.note_groups(grouping_of(groups, counts, params.sampling, t))
     return groups
 
 

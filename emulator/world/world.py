@@ -13,7 +13,7 @@ from typing import Any
 
 import simpy
 
-from devices.compute import training_s
+from devices.compute import flops_s, training_s
 from emulator.ledger import COMPUTE, GROUP_OPERATION, TRANSFER, Ledger, Tag
 from emulator.registry import Chosen
 from emulator.world.fleet import Fleet
@@ -78,6 +78,10 @@ class World:
         if speed is not None:
             seconds = speed.time_to_accumulate(self.now, seconds) - self.now
         return self._busy(COMPUTE, self.fleet.client_names[client], seconds, tag, samples * epochs)
+
+    def compute(self, server: str, flops: float, tag: Tag) -> simpy.Event:
+        """Computation on a server's device: so many floating-point operations at its effective speed."""
+        return self._busy(COMPUTE, server, flops_s(self.fleet.device(server), flops), tag, 0)
 
     def group_operation(
         self, aggregator: str, members: Sequence[int], operation: Chosen, vectors: int, tag: Tag
