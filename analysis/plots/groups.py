@@ -92,31 +92,34 @@ def _points(box: Axes, rules: Sequence[RuleGroups]) -> None:
     costly = any(rule.overhead_s > 0 for rule in rules)
     at = [(rule.overhead_s if costly else rule.mean_size, rule.mean_cov) for rule in rules]
     right = 1.15 * max(x for x, _ in at)
-    finite = [y for _, y in at if math.isfinite(y)]
-    top = 1.15 * max(finite, default=1) or 1.0
+    top = 1.25 * max((y for _, y in at if math.isfinite(y)), default=1) or 1.0
     for i, (x, y) in enumerate(at):
         box.plot([x], [y], look(i).marker, color=look(i).colour, markersize=6)
-    # Names beside their points, in the half of the panel that has more room; those that would touch are moved up.
-    line, lowest = LINE * top, {False: -math.inf, True: -math.inf}
-    for i in sorted(range(len(rules)), key=lambda i: at[i][1]):
-        x, y = at[i]
-        if math.isfinite(y):
-            leftwards = x > right / 2
-            height = lowest[leftwards] = max(y, lowest[leftwards] + line)
-            shift = (-7 if leftwards else 7, 0)
-            align = "right" if leftwards else "left"
-            box.annotate(
-                rules[i].label,
-                (x, height),
-                shift,
-                textcoords="offset points",
-                ha=align,
-                va="center",
-                annotation_clip=False,
-            )
+    _name_points(box, rules, at, right, LINE * top)
     box.set_xlim(0, right)
-    box.set_ylim(0, max(top, max(lowest.values()) + line))
+    box.set_ylim(0, top)
     box.set_xlabel("Overhead of a client in a group round (s)" if costly else "Mean group size (clients)")
     box.set_ylabel("Mean CoV")
     box.xaxis.set_major_locator(round_ticks())
     box.yaxis.set_major_locator(round_ticks())
+
+
+def _name_points(
+    box: Axes, rules: Sequence[RuleGroups], at: Sequence[tuple[float, float]], right: float, line: float
+) -> None:
+    """Names beside their points, on the side that has more room, clear of points and names close by."""
+    lowest = {False: -math.inf, True: -math.inf}  # where the next name may stand, by side
+    for i in sorted(range(len(rules)), key=lambda i: at[i][1]):
+        x, y = at[i]
+        if not math.isfinite(y):
+            continue
+        leftwards = x > right / 2
+        height = max(y, lowest[leftwards])
+        lowest[leftwards] = height + line
+        beside = [other for other, _ in at if abs(other - x) < 0.06 * right]
+        place = (min(beside) if leftwards else max(beside), height)
+        side = "right" if leftwards else "left"
+        shift = (-7 if leftwards else 7, 0)
+        box.annotate(
+            rules[i].label, place, shift, textcoords="offset points", ha=side, va="center", annotation_clip=False
+        )
