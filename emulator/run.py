@@ -1,8 +1,9 @@
 """One run: scenario, world, lab and method put together, and the folder that holds what came of it.
 
 A run folder holds ``scenario.yaml`` (resolved), ``manifest.json`` (how it was made), ``metrics.csv`` (a row per evaluation),
-``ledger.parquet`` (everything that happened), ``energy.csv`` (each client's seconds and joules by state), ``memory.json`` (small
-results, see `emulator.checkpoint`) and ``summary.json``.
+``groups.csv`` and ``groupings.csv`` (the groups that were formed, see `emulator.grouping.diagnostics`), ``ledger.parquet``
+(everything that happened), ``energy.csv`` (each client's seconds and joules by state), ``memory.json`` (small results, see
+`emulator.checkpoint`) and ``summary.json``.
 All but the manifest are the same, byte for byte, for the same scenario and versions, whether or not the run was interrupted.
 ``summary.json`` is written last and says whether the run is complete.
 """
@@ -30,6 +31,7 @@ from emulator import __version__, checkpoint, ledger
 from emulator.accounting import Meter, energy_by_state
 from emulator.errors import HflError, InputError
 from emulator.files import replacing, write_json, write_text
+from emulator.grouping.diagnostics import groupings_csv, groups_csv
 from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory
 from emulator.ledger import Ledger
@@ -46,10 +48,12 @@ from emulator.world.world import Workload, World
 
 BYTES_PER_PARAMETER = 4  # models travel as float32
 
+GROUPS, GROUPINGS = "groups.csv", "groupings.csv"
+
 # What a run folder may hold. The summary comes first: without it the rest counts as unfinished while it is deleted.
 FILES = (
-    "summary.json", "metrics.csv", "ledger.parquet", "energy.csv", "accuracy.png", checkpoint.VALUES, checkpoint.MEMORY,
-    "manifest.json", "scenario.yaml",
+    "summary.json", "metrics.csv", GROUPS, GROUPINGS, "ledger.parquet", "energy.csv", "accuracy.png", checkpoint.VALUES,
+    checkpoint.MEMORY, "manifest.json", "scenario.yaml",
 )  # fmt: skip
 
 COMPLETE, INTERRUPTED, FAILED = "complete", "interrupted", "failed"
@@ -226,6 +230,9 @@ def write_energy(path: Path, ledger_file: Path, world: World) -> None:
 
 def _finish(folder: Path, session: Session, manifest: dict[str, Any], status: str) -> dict[str, Any]:
     write_text(folder / "metrics.csv", metrics_csv(session.metrics))
+    if session.groupings:
+        write_text(folder / GROUPS, groups_csv(session.groupings))
+        write_text(folder / GROUPINGS, groupings_csv(session.groupings))
     session.world.ledger.write(folder / "ledger.parquet")
     write_energy(folder / "energy.csv", folder / "ledger.parquet", session.world)
     if status == COMPLETE:

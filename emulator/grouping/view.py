@@ -22,14 +22,20 @@ class ClientView:
     """The clients that a formation rule divides: those of one edge, or all of them under the cloud.
 
     ``label_counts[i, j]`` is how many samples of label j client i holds, ``samples[i]`` how many it holds in
-    all. Raises ``ValueError`` where the shapes do not fit.
+    all. ``fleet_counts[j]`` is how many samples of label j all clients of all edges hold; None where the
+    server was not told (rules that need it take the sum over their own clients). Raises ``ValueError`` where
+    the shapes do not fit.
     """
 
     label_counts: Counts  # [n, m]
     samples: Counts  # [n]
+    fleet_counts: Counts | None = None  # [m]
 
     def __post_init__(self) -> None:
         _check_shapes(self.label_counts, self.samples)
+        if self.fleet_counts is not None and self.fleet_counts.shape != self.label_counts.shape[1:]:
+            shapes = f"{self.fleet_counts.shape} and label counts {self.label_counts.shape}"
+            raise ValueError(f"fleet counts {shapes} must be [m] and [n, m]")
 
 
 @dataclass(frozen=True, eq=False)

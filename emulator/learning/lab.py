@@ -30,6 +30,7 @@ from emulator.scenario.schema import Scenario
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from emulator.learning.clients import ClientData
     from emulator.learning.engine import Engine
 
 NUMERICS = 3  # raise it whenever a change to our own arithmetic may change a result
@@ -154,11 +155,16 @@ class Lab:
         self._model_key = content_key("model", self._set_key, scenario.model.identity(), scenario.seed, versions)
 
     @cached_property
-    def _engine(self) -> Engine:
+    def _data(self) -> ClientData:
         from emulator.learning.clients import ClientData
+
+        return ClientData(self._scenario)
+
+    @cached_property
+    def _engine(self) -> Engine:
         from emulator.learning.engine import Engine
 
-        return Engine(self._scenario, ClientData(self._scenario), self._max_workers)
+        return Engine(self._scenario, self._data, self._max_workers)
 
     def close(self) -> None:
         """Ends what was started for training."""
@@ -171,7 +177,7 @@ class Lab:
 
         def compute() -> bytes:
             file = io.BytesIO()
-            np.save(file, self._engine.data.label_counts, allow_pickle=False)
+            np.save(file, self._data.label_counts, allow_pickle=False)
             return file.getvalue()
 
         raw = self._remembered(content_key("clients", self._data_key), compute)

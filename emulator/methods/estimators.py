@@ -7,6 +7,7 @@ from collections.abc import Collection
 from emulator.ledger import Tag
 from emulator.methods.session import Session
 from emulator.registry import NoParams, estimators
+from emulator.world.fleet import CLOUD, edge_name
 from emulator.world.world import Steps
 
 COUNT_BYTES = 4  # one label count on the wire
@@ -43,7 +44,17 @@ def label_counts(session: Session, params: NoParams) -> Steps:
     yield world.env.all_of([reports[c] for c in here])
 
 
+@estimators.register("label-mix")
+def label_mix(session: Session, params: NoParams) -> Steps:
+    """The label mix of the whole fleet: every edge tells the cloud its clients' label counts, added up, and gets the total."""
+    world, classes = session.world, session.lab.clients.label_counts.shape[1]
+    edges = [edge_name(e) for e in range(session.scenario.topology.edges)]
+    tag = Tag("label-mix")
+    yield world.env.all_of([world.send(edge, CLOUD, COUNT_BYTES * classes, tag) for edge in edges])
+    yield world.env.all_of([world.send(CLOUD, edge, COUNT_BYTES * classes, tag) for edge in edges])
+
+
 def learn(session: Session, needs: Collection[str]) -> Steps:
-    """Runs the estimators that the chosen rules need, each once."""
+    """Runs the estimators that the chosen rules need, each once, in the order of their names: counts before their mix."""
     for name in sorted(set(needs)):
         yield from estimators[name].function(session, NoParams())

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -25,11 +25,12 @@ from pydantic import Field
 
 from emulator.errors import InputError
 from emulator.grouping.aggregation import SampledGroups
-from emulator.grouping.sampling import draw, log_probabilities
-from emulator.grouping.view import ClientView, group_view
+from emulator.grouping.sampling import draw
+from emulator.grouping.view import Floats, group_view
 from emulator.learning.lab import Handle
 from emulator.ledger import Tag
 from emulator.methods.estimators import learn
+from emulator.methods.forming import charge_formation, form_groups, grouping_of
 from emulator.methods.memory import RuleMemory
 from emulator.methods.session import NOBODY_LEFT, MethodParams, Session
 from emulator.methods.training import Group, GroupRound, Outcome, Waits
@@ -152,10 +153,11 @@ def grouped(session: Session, params: GroupedParams) -> Steps:
     for t in itertools.count(1):
         if not groups or params.schedule(t - 1):
             groups = form(session, scheduled(session, params, t), t)
+            yield from charge_formation(session, params.formation, groups, t)
         ready = yield from until_somebody(session, params, groups, model)
         if not ready:
             return
-        chosen, log_p = sample(session, params, ready, t)
+        chosen, draws = sample(session, params, ready, t)
         first_bytes = 0 if params.initial_model == "seed" and t == 1 else full_bytes
         rounds = [
             GroupRound(t, k, params.local, params.group_operation, memory, full_bytes if k else first_bytes, full_bytes)
@@ -163,7 +165,7 @@ def grouped(session: Session, params: GroupedParams) -> Steps:
         ]
         outcomes = yield from global_round(session, params, chosen, model, rounds)
         if outcomes:
-            weights = weigh(session, params, outcomes, {g.number: p for g, p in zip(chosen, log_p, strict=True)})
+            weights = weigh(session, params, outcomes, draws)
             model = memory.end_round(lab.combine([o.model for o in outcomes.values()], weights))
         if session.end_round(t, model):
             return
@@ -241,44 +243,41 @@ def scheduled(session: Session, params: GroupedParams, t: int) -> GroupedParams:
 
 
 def form(session: Session, params: GroupSlots, t: int) -> list[Group]:
-    """Groups of all clients: formed at each edge from its own clients, or under the cloud from everybody."""
-    fleet, counts = session.world.fleet, session.lab.clients.label_counts
-    at_edges = params.aggregator == "edge"
-    blocks = [np.asarray(b) for b in fleet.blocks] if at_edges else [np.arange(len(counts))]
-    groups: list[Group] = []
-    for place, block in enumerate(blocks):
-        view = ClientView(label_counts=counts[block], samples=counts[block].sum(axis=1))
-        found = params.formation(view, stream(session.seed, "formation", place, t))
-        for rows in found:
-            number = len(groups)
-            if at_edges:
-                aggregator = fleet.home(int(block[0]))
-            else:
-                aggregator = CLOUD if params.aggregator == "cloud" else fleet.edge_names[number % len(fleet.edge_names)]
-            groups.append(Group(number, aggregator, tuple(int(c) for c in block[rows])))
+    """Groups of all clients, noted in the session."""
+    counts = session.lab.clients.label_counts
+    groups = form_groups(session.world.fleet, counts, params.formation, params.aggregator, session.seed, t)
+    session.note_groups(grouping_of(groups, counts, getattr(params, "sampling", None), t))
     return groups
 
 
-def sample(session: Session, params: GroupedParams, groups: Sequence[Group], t: int) -> tuple[list[Group], list[float]]:
-    """The groups of this round, with the clients that take part, and the logarithms of their probabilities."""
+@dataclass(frozen=True)
+class Draws:
+    """How groups were drawn: the logarithms of all weights, and by group number which of them were picked."""
+
+    log_weights: Floats
+    picked: Mapping[int, int]
+
+
+def sample(session: Session, params: GroupedParams, groups: Sequence[Group], t: int) -> tuple[list[Group], Draws]:
+    """The groups of this round, with the clients that take part, and how they were drawn."""
     view = group_view(session.lab.clients.label_counts, [g.members for g in groups])
     log_weights = params.sampling(view)
     everyone = params.sampling.plugin.facts.get("everyone", False)
     count = len(groups) if everyone else min(params.sampling.params.count(len(groups)), len(groups))
     picked = draw(log_weights, count, stream(session.seed, "sampling", t))
     chosen = [participants(session, params, groups[i], t) for i in picked]
-    return chosen, [float(p) for p in log_probabilities(log_weights)[picked]]
+    return chosen, Draws(log_weights, {group.number: int(i) for group, i in zip(chosen, picked, strict=True)})
 
 
-def weigh(
-    session: Session, params: GroupedParams, outcomes: Mapping[int, Outcome], log_p: Mapping[int, float]
-) -> list[float]:
+def weigh(session: Session, params: GroupedParams, outcomes: Mapping[int, Outcome], draws: Draws) -> list[float]:
     """The weights of the groups that came back, by the samples of the members whose work is in their models."""
     samples = session.lab.clients.samples
     sampled = SampledGroups(
         samples=np.array([int(samples[list(o.members)].sum()) for o in outcomes.values()]),
-        log_p=np.array([log_p[number] for number in outcomes]),
         total_samples=int(samples.sum()),
+        log_weights=draws.log_weights,
+        drawn=[draws.picked[number] for number in outcomes],
+        asked=len(draws.picked),
     )
     return [float(w) for w in params.aggregation(sampled)]
 

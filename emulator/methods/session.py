@@ -10,6 +10,7 @@ import simpy
 from pydantic import Field
 
 from emulator.accounting import Meter
+from emulator.grouping.diagnostics import Grouping
 from emulator.learning.lab import Handle, Lab
 from emulator.ledger import EVALUATION, HOPS, Tag
 from emulator.registry import Params
@@ -42,6 +43,7 @@ class Session:
     meter: Meter
     on_round: Callable[[int, Metrics], None] = lambda _round, _totals: None  # told after every round, evaluated or not
     metrics: list[Metrics] = field(default_factory=list)
+    groupings: list[Grouping] = field(default_factory=list)  # every formation of groups, in the order of rounds
     stopped_by: str = ""
     rounds: int = 0
 
@@ -91,6 +93,10 @@ class Session:
             return False
         self.end_early("time", model)
         return True
+
+    def note_groups(self, grouping: Grouping) -> None:
+        """Keeps the diagnostics of groups that were formed, for the run folder."""
+        self.groupings.append(grouping)
 
     def _reached(self, totals: Metrics) -> str:
         stop = self.scenario.stop

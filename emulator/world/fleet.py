@@ -112,7 +112,6 @@ class Fleet:
 
     def _between_clients(self, sender: str, receiver: str, here: str, there: str) -> tuple[Leg, ...]:
         peer = self.topology.links.peer
-        here, there = self.home(self._number[sender]), self.home(self._number[receiver])
         if peer is not None:
             # Each client has one radio for its peers: what it sends and what it receives share it, each on its own.
             far_s = None if here == there else self._between_sites_s(here, there)

@@ -15,7 +15,7 @@ from typing import Any
 
 import simpy
 
-from devices.compute import training_s
+from devices.compute import flops_s, training_s
 from emulator.ledger import BROKEN, COMPUTE, DONE, GROUP_OPERATION, TRANSFER, Ledger, Tag
 from emulator.registry import Chosen
 from emulator.world.activities import Activities, Place
@@ -217,6 +217,11 @@ class World:
         route = self.fleet.route(sender, receiver)
         fixed_s = sum(leg.latency_s for leg in route if leg.jitter is None)
         return fixed_s + 8 * size_bytes / min(self._network.peak_bps(leg) for leg in route)
+
+    def compute(self, server: str, flops: float, tag: Tag) -> simpy.Event:
+        """Computation on a server's device: so many floating-point operations at its effective speed."""
+        start, seconds = self.now, flops_s(self.fleet.device(server), flops)
+        return _then(self._timeout(seconds), lambda: self.ledger.add(COMPUTE, server, start, self.now, tag))
 
     def group_operation(
         self, aggregator: str, members: Sequence[int], operation: Chosen, vectors: int, size: int, tag: Tag
