@@ -23,8 +23,8 @@ RULES = [rule("random", cov=0.9), rule("cdg", seed=1, cov=0.88), rule("cov", see
 
 @pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
 def test_the_same_groups_give_the_same_bytes(tmp_path: Path, ending: str) -> None:
-    plot(RULES, tmp_path / f"a.{ending}", "title")
-    plot(RULES, tmp_path / f"b.{ending}", "title")
+    plot(RULES[:2], tmp_path / f"a.{ending}", "title")
+    plot(RULES[:2], tmp_path / f"b.{ending}", "title")
     assert (tmp_path / f"a.{ending}").read_bytes() == (tmp_path / f"b.{ending}").read_bytes()
 
 

@@ -2,14 +2,15 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from emulator.errors import InputError
 from emulator.grouping.aggregation import SampledGroups, samples, stabilised, unbiased
-from emulator.grouping.sampling import draw
-from emulator.grouping.sampling.rules import SamplingParams, esrcov, rcov
+from emulator.grouping.sampling import draw, log_inclusion, log_probabilities
+from emulator.grouping.sampling.rules import SamplingParams, esrcov, rcov, srcov
 from emulator.grouping.view import GroupView
 from emulator.registry import NoParams, aggregations
 
@@ -112,6 +113,16 @@ def test_over_many_draws_the_unbiased_aggregate_is_the_full_average_and_the_bias
 
     assert np.abs(errors("unbiased")).max() < 4.5
     assert np.abs(errors("samples")).max() > 20
+
+
+@pytest.mark.parametrize(("rule", "total"), [(rcov, 1.018), (srcov, 1.073), (esrcov, 114_000)])
+def test_the_printed_factor_of_equation_4_is_biased(rule: Callable[..., np.ndarray], total: float) -> None:
+    """The expected sum of the weights n_g/(n p_g S), which would be 1 if S p_g were the chance of being drawn."""
+    _, labels = groups_of(alpha=0.1, max_cov=1.0, seed=0)
+    held = labels.sum(axis=1)
+    log_weights = rule(GroupView(labels, held), SamplingParams(groups=12))
+    log_ratio = log_inclusion(log_weights, 12) - log_probabilities(log_weights) - math.log(12)
+    assert float(held / held.sum() @ np.exp(log_ratio)) == pytest.approx(total, rel=0.001)
 
 
 def test_the_weights_of_the_sharpest_sampling_stay_numbers() -> None:
