@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from emulator.errors import InputError
 from emulator.learning import lab as lab_module
-from emulator.learning.bench import Bench, classifier_of
+from emulator.learning.bench import Bench
 from emulator.learning.lab import Handle, Lab
+from emulator.learning.layers import classifier_of
 from emulator.learning.memo import Memo, RunMemory
 from emulator.registry import Chosen, NoParams, measurements, models
 from emulator.scenario import Loaded
