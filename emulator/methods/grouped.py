@@ -78,12 +78,15 @@ class GroupedParams(MethodParams):
         smallest = self.formation.plugin.facts["smallest"](self.formation.params)
         if any(True for slot in (self.formation, self.sampling) for _ in slot.params.problems(scale)):
             return  # these say themselves what is wrong with them
+        most_of = self.formation.plugin.facts.get("most")
         if smallest > here:
             where = "the smallest edge has" if self.aggregator == "edge" else "there are"
-            yield "formation", f"groups of at least {smallest} clients, but {where} only {here}"
+            asked = "groups of at least" if most_of is None else "the groups asked for need"
+            yield "formation", f"{asked} {smallest} clients, but {where} only {here}"
             return
         wanted = getattr(self.sampling.params, "groups", None) or 0
-        most = places if self.formation.kind == "all" else scale.clients // smallest
+        each = -(-scale.clients // places)
+        most = scale.clients // smallest if most_of is None else places * most_of(self.formation.params, each)
         if wanted > most:
             yield "sampling", f"{wanted} groups a round, but no more than {most} can be formed"
 
