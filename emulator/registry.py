@@ -46,6 +46,7 @@ class Scale:
     smallest_edge: int  # clients of the edge that has fewest (all clients where there are no edges)
     classes: int | None  # None: known only when the data set is read
     train_samples: int | None  # that the clients can share, so without the public ones
+    public: int = 0  # public samples of each class
 
 
 class Params(BaseModel):
@@ -299,6 +300,7 @@ DataSet = Annotated[Chosen, Choice("data set")]
 Partition = Annotated[Chosen, Choice("partition")]
 Model = Annotated[Chosen, Choice("model")]
 LocalRule = Annotated[Chosen, Choice("local update")]
+Estimator = Annotated[Chosen, Choice("estimator")]
 Distance = Annotated[Chosen, Choice("distance")]
 Formation = Annotated[Chosen, Choice("formation")]
 Sampling = Annotated[Chosen, Choice("sampling")]

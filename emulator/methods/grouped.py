@@ -18,18 +18,20 @@ import numpy as np
 import simpy
 from pydantic import Field
 
+from emulator.errors import quote_all
 from emulator.grouping.aggregation import SampledGroups
 from emulator.grouping.sampling import draw, log_probabilities
 from emulator.grouping.view import ClientView, group_view
 from emulator.learning.lab import Handle
 from emulator.ledger import Tag
-from emulator.methods.estimators import learn
+from emulator.methods.estimators import Enquiry, learn
 from emulator.methods.memory import RuleMemory
 from emulator.methods.session import MethodParams, Session
 from emulator.methods.training import Group, GroupRound
 from emulator.registry import (
     Aggregation,
     Chosen,
+    Estimator,
     Formation,
     GroupOperation,
     LocalRule,
@@ -37,6 +39,7 @@ from emulator.registry import (
     Scale,
     Schedule,
     Training,
+    estimators,
     methods,
 )
 from emulator.rng import stream
@@ -53,6 +56,9 @@ class GroupedParams(MethodParams):
     """The slots of a grouped method."""
 
     aggregator: Literal["edge", "cloud"] = Field("edge", description="where groups are formed and aggregated")
+    estimator: Estimator = _default(
+        "label-counts", "what servers learn of clients, for formations that work on estimates"
+    )
     formation: Formation = Field(description="how clients become groups")
     schedule: Schedule = _default("fixed", "when groups are formed anew")
     sampling: Sampling = _default("all", "which groups train in a round")
@@ -78,6 +84,9 @@ class GroupedParams(MethodParams):
         smallest = self.formation.plugin.facts["smallest"](self.formation.params)
         if any(True for slot in (self.formation, self.sampling) for _ in slot.params.problems(scale)):
             return  # these say themselves what is wrong with them
+        if self.formation.plugin.facts.get("per_class") and not self.estimator.plugin.facts.get("per_class"):
+            able = quote_all(name for name in estimators.names() if estimators[name].facts.get("per_class"))
+            yield "estimator", f"'{self.formation.kind}' needs a number for each class; estimators that say one: {able}"
         most_of = self.formation.plugin.facts.get("most")
         if smallest > here:
             where = "the smallest edge has" if self.aggregator == "edge" else "there are"
@@ -100,11 +109,11 @@ def grouped(session: Session, params: GroupedParams) -> Steps:
     full_bytes = session.world.workload.model_bytes * memory.rule.vectors
     session.begin(model)
     needs = (*params.formation.plugin.facts["needs"], *params.sampling.plugin.facts["needs"])
-    yield from learn(session, needs)
+    estimates = yield from learn(session, needs, params.estimator, enquiry(session, params))
     groups: list[Group] = []
     for t in itertools.count(1):
         if not groups or params.schedule(t - 1):
-            groups = form(session, params, t)
+            groups = form(session, params, t, estimates)
         chosen, weights = sample(session, params, groups, t)
         first_bytes = 0 if params.initial_model == "seed" and t == 1 else full_bytes
         arrivals = send_to_edges(session, chosen, first_bytes, t)
@@ -124,14 +133,23 @@ def grouped(session: Session, params: GroupedParams) -> Steps:
             return
 
 
-def form(session: Session, params: GroupedParams, t: int) -> list[Group]:
+def enquiry(session: Session, params: GroupedParams) -> Enquiry:
+    """Who learns of the clients' data, and the size of the untrained model on its way to them."""
+    fleet, workload = session.world.fleet, session.world.workload
+    at_edges = params.aggregator == "edge"
+    servers = [fleet.home(c) if at_edges else CLOUD for c in range(len(fleet.client_names))]
+    return Enquiry(servers, 0 if params.initial_model == "seed" else workload.model_bytes)
+
+
+def form(session: Session, params: GroupedParams, t: int, estimates: np.ndarray | None = None) -> list[Group]:
     """Groups of all clients: formed at each edge from its own clients, or under the cloud from everybody."""
     fleet, counts = session.world.fleet, session.lab.clients.label_counts
     at_edges = params.aggregator == "edge"
     blocks = [np.asarray(b) for b in fleet.blocks] if at_edges else [np.arange(len(counts))]
     groups: list[Group] = []
     for place, block in enumerate(blocks):
-        view = ClientView(label_counts=counts[block], samples=counts[block].sum(axis=1))
+        known = None if estimates is None else estimates[block]
+        view = ClientView(label_counts=counts[block], samples=counts[block].sum(axis=1), estimates=known)
         found = params.formation(view, stream(session.seed, "formation", place, t))
         aggregator = fleet.home(int(block[0])) if at_edges else CLOUD
         groups += [

@@ -13,7 +13,7 @@ from typing import Any
 
 import simpy
 
-from devices.compute import training_s
+from devices.compute import inference_s, training_s
 from emulator.ledger import COMPUTE, GROUP_OPERATION, TRANSFER, Ledger, Tag
 from emulator.registry import Chosen
 from emulator.world.fleet import Fleet
@@ -74,10 +74,12 @@ class World:
         """Local training on a client's device: so many epochs over so many samples of the workload's model."""
         device = self.fleet.client_devices[client]
         seconds = training_s(device, self.workload.forward_flops, samples, batch_size, epochs)
-        speed = self._speeds.get(client)
-        if speed is not None:
-            seconds = speed.time_to_accumulate(self.now, seconds) - self.now
-        return self._busy(COMPUTE, self.fleet.client_names[client], seconds, tag, samples * epochs)
+        return self._busy_client(client, seconds, tag, samples * epochs)
+
+    def compute(self, client: int, flops: float, samples: int, batch_size: int, tag: Tag) -> simpy.Event:
+        """Other work on a client's device than training: so many FLOPs for each sample, in one pass (a prediction)."""
+        seconds = inference_s(self.fleet.client_devices[client], flops, samples, batch_size)
+        return self._busy_client(client, seconds, tag, samples)
 
     def group_operation(
         self, aggregator: str, members: Sequence[int], operation: Chosen, vectors: int, tag: Tag
@@ -112,6 +114,13 @@ class World:
                 self.ledger.add(kind, who, start, start + seconds, tag)
 
         return _then(self.env.timeout(max((seconds for _, seconds in work), default=0.0)), book)
+
+    def _busy_client(self, client: int, seconds: float, tag: Tag, samples: int) -> simpy.Event:
+        """A client at work: so many seconds at the speed of its device's profile, which may change meanwhile."""
+        speed = self._speeds.get(client)
+        if speed is not None:
+            seconds = speed.time_to_accumulate(self.now, seconds) - self.now
+        return self._busy(COMPUTE, self.fleet.client_names[client], seconds, tag, samples)
 
     def _busy(self, kind: str, who: str, seconds: float, tag: Tag, samples: int) -> simpy.Event:
         start = self.now
