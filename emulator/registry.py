@@ -46,6 +46,7 @@ class Scale:
     smallest_edge: int  # clients of the edge that has fewest (all clients where there are no edges)
     classes: int | None  # None: known only when the data set is read
     train_samples: int | None  # that the clients can share, so without the public ones
+    public: int = 0  # public samples of each class
 
 
 class Params(BaseModel):
@@ -281,7 +282,9 @@ data_sets: Registry[Any] = Registry("data set", "emulator.learning.data")
 partitions: Registry[Any] = Registry("partition", "emulator.learning.partitions")
 models: Registry[Any] = Registry("model", "emulator.learning.models")
 local_rules: Registry[Any] = Registry("local update", "emulator.learning.rules")
+measurements: Registry[Any] = Registry("measurement", "emulator.learning.measurements")
 estimators: Registry[Any] = Registry("estimator", "emulator.methods.estimators")
+distances: Registry[Any] = Registry("distance", "emulator.grouping.distances")
 formations: Registry[Any] = Registry("formation", "emulator.grouping.formation")
 samplings: Registry[Any] = Registry("sampling", "emulator.grouping.sampling")
 aggregations: Registry[Any] = Registry("aggregation", "emulator.grouping.aggregation")
@@ -299,6 +302,8 @@ DataSet = Annotated[Chosen, Choice("data set")]
 Partition = Annotated[Chosen, Choice("partition")]
 Model = Annotated[Chosen, Choice("model")]
 LocalRule = Annotated[Chosen, Choice("local update")]
+Estimator = Annotated[Chosen, Choice("estimator")]
+Distance = Annotated[Chosen, Choice("distance")]
 Formation = Annotated[Chosen, Choice("formation")]
 Sampling = Annotated[Chosen, Choice("sampling")]
 Aggregation = Annotated[Chosen, Choice("aggregation")]

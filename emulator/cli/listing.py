@@ -48,6 +48,7 @@ CATEGORIES: dict[str, Callable[[], Entries]] = {
     "presets": lambda: [(name, entry["summary"], "") for name, entry in sorted(presets().items())],
     "methods": lambda: _of(registry.methods),
     "estimators": lambda: _of(registry.estimators),
+    "distances": lambda: _of(registry.distances),
     "formations": lambda: _of(registry.formations),
     "schedules": lambda: _of(registry.schedules),
     "samplings": lambda: _of(registry.samplings),

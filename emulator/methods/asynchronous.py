@@ -20,7 +20,8 @@ from pydantic import Field
 
 from emulator.learning.lab import Handle
 from emulator.methods.estimators import learn
-from emulator.methods.grouped import GroupSlots, form, present, until_somebody
+from emulator.methods.forming import charge_formation
+from emulator.methods.grouped import GroupSlots, enquiry, form, present, until_somebody
 from emulator.methods.memory import RuleMemory
 from emulator.methods.session import Session
 from emulator.methods.training import Group, GroupRound, Outcome, Waits
@@ -52,8 +53,10 @@ def asynchronous(session: Session, params: AsynchronousParams) -> Steps:
     memory = RuleMemory(lab, params.local, session.scenario.topology.clients)
     model_bytes = world.workload.model_bytes * memory.rule.vectors
     session.begin(model)
-    yield from learn(session, params.formation.plugin.facts["needs"])
-    groups = form(session, params, 1)
+    needs = params.formation.plugin.facts["needs"]
+    estimates = yield from learn(session, needs, params.estimator, enquiry(session, params))
+    groups = form(session, params, 1, estimates)
+    yield from charge_formation(session, params.formation, groups, 1)
     t = 0
     while True:
         if not (yield from until_somebody(session, params, groups, model)):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from emulator.grouping.diagnostics import Grouping, diagnose
-from emulator.grouping.view import ClientView, Counts, group_view
+from emulator.grouping.view import ClientView, Counts, Floats, group_view
 from emulator.ledger import Tag
 from emulator.methods.session import Session
 from emulator.methods.training import Group
@@ -19,7 +19,13 @@ from emulator.world.world import Steps
 
 
 def form_groups(
-    fleet: Fleet, label_counts: Counts, formation: Chosen, aggregator: str, seed: int, t: int
+    fleet: Fleet,
+    label_counts: Counts,
+    formation: Chosen,
+    aggregator: str,
+    seed: int,
+    t: int,
+    estimates: Floats | None = None,
 ) -> list[Group]:
     """The groups of all clients (``label_counts`` [n, m]) before round ``t``; ``aggregator`` as in `GroupSlots`."""
     at_edges = aggregator == "edge"
@@ -27,7 +33,8 @@ def form_groups(
     groups: list[Group] = []
     for place, block in enumerate(blocks):
         here = label_counts[block]
-        view = ClientView(here, here.sum(axis=1), fleet_counts=label_counts.sum(axis=0))
+        known = None if estimates is None else estimates[block]
+        view = ClientView(here, here.sum(axis=1), estimates=known, fleet_counts=label_counts.sum(axis=0))
         found = formation(view, stream(seed, "formation", place, t))
         for rows in found:
             members = tuple(int(c) for c in block[rows])
@@ -66,7 +73,7 @@ def charge_formation(session: Session, formation: Chosen, groups: Sequence[Group
     tag = Tag("formation", t)
     yield session.env.all_of(
         [
-            session.world.compute(place, flops(clients[place], classes, formed[place], formation.params), tag)
+            session.world.serve(place, flops(clients[place], classes, formed[place], formation.params), tag)
             for place in clients
         ]
     )

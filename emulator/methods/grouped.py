@@ -23,13 +23,13 @@ import numpy as np
 import simpy
 from pydantic import Field
 
-from emulator.errors import InputError
+from emulator.errors import InputError, quote_all
 from emulator.grouping.aggregation import SampledGroups
 from emulator.grouping.sampling import draw
 from emulator.grouping.view import Floats, group_view
 from emulator.learning.lab import Handle
 from emulator.ledger import Tag
-from emulator.methods.estimators import learn
+from emulator.methods.estimators import Enquiry, learn
 from emulator.methods.forming import charge_formation, form_groups, grouping_of
 from emulator.methods.memory import RuleMemory
 from emulator.methods.session import NOBODY_LEFT, MethodParams, Session
@@ -37,6 +37,7 @@ from emulator.methods.training import Group, GroupRound, Outcome, Waits
 from emulator.methods.waiting import gather
 from emulator.registry import (
     Aggregation,
+    Estimator,
     Formation,
     GroupOperation,
     LocalRule,
@@ -45,6 +46,7 @@ from emulator.registry import (
     Schedule,
     Training,
     Waiting,
+    estimators,
     methods,
 )
 from emulator.rng import stream
@@ -65,6 +67,9 @@ class GroupSlots(MethodParams):
         description="where groups are formed and aggregated: at each edge from its clients, from all clients and then served by "
         "the edges in turn, or under the cloud",
     )
+    estimator: Estimator = _default(
+        "label-counts", "what servers learn of clients, for formations that work on estimates"
+    )
     formation: Formation = Field(description="how clients become groups")
     training: Training = _default("parallel", "what happens inside a group")
     local: LocalRule = _default("sgd", "what a client does with a gradient")
@@ -81,9 +86,13 @@ class GroupSlots(MethodParams):
             return
         here = scale.smallest_edge if self.aggregator == "edge" else scale.clients
         smallest = self.formation.plugin.facts["smallest"](self.formation.params)
+        if self.formation.plugin.facts.get("per_class") and not self.estimator.plugin.facts.get("per_class"):
+            able = quote_all(name for name in estimators.names() if estimators[name].facts.get("per_class"))
+            yield "estimator", f"'{self.formation.kind}' needs a number for each class; estimators that say one: {able}"
         if smallest > here and not any(True for _ in self.formation.params.problems(scale)):
             where = "the smallest edge has" if self.aggregator == "edge" else "there are"
-            yield "formation", f"groups of at least {smallest} clients, but {where} only {here}"
+            asked = "the groups asked for need" if "most" in self.formation.plugin.facts else "groups of at least"
+            yield "formation", f"{asked} {smallest} clients, but {where} only {here}"
         if self.training.plugin.facts.get("chain") and not self.group_operation.plugin.facts.get("alone"):
             yield (
                 "group_operation",
@@ -92,10 +101,13 @@ class GroupSlots(MethodParams):
 
     def most_groups(self, scale: Scale) -> int:
         """How many groups there can be at most."""
+        places = scale.edges if self.aggregator == "edge" else 1
+        facts = self.formation.plugin.facts
         if self.formation.kind == "all":
-            return scale.edges if self.aggregator == "edge" else 1
-        smallest: int = self.formation.plugin.facts["smallest"](self.formation.params)
-        return scale.clients // smallest
+            return places
+        if "most" in facts:
+            return places * int(facts["most"](self.formation.params, -(-scale.clients // places)))
+        return scale.clients // int(facts["smallest"](self.formation.params))
 
 
 class GroupedParams(GroupSlots):
@@ -148,11 +160,11 @@ def grouped(session: Session, params: GroupedParams) -> Steps:
         check_deadlines(session, params, full_bytes)
     session.begin(model)
     needs = (*params.formation.plugin.facts["needs"], *params.sampling.plugin.facts["needs"])
-    yield from learn(session, needs)
+    estimates = yield from learn(session, needs, params.estimator, enquiry(session, params))
     groups: list[Group] = []
     for t in itertools.count(1):
         if not groups or params.schedule(t - 1):
-            groups = form(session, scheduled(session, params, t), t)
+            groups = form(session, scheduled(session, params, t), t, estimates)
             yield from charge_formation(session, params.formation, groups, t)
         ready = yield from until_somebody(session, params, groups, model)
         if not ready:
@@ -242,10 +254,18 @@ def scheduled(session: Session, params: GroupedParams, t: int) -> GroupedParams:
     return params.model_copy(update={"formation": formation})
 
 
-def form(session: Session, params: GroupSlots, t: int) -> list[Group]:
+def enquiry(session: Session, params: GroupSlots) -> Enquiry:
+    """Who learns of the clients' data, and the size of the untrained model on its way to them."""
+    fleet, workload = session.world.fleet, session.world.workload
+    at_edges = params.aggregator == "edge"
+    servers = [fleet.home(c) if at_edges else CLOUD for c in range(len(fleet.client_names))]
+    return Enquiry(servers, 0 if params.initial_model == "seed" else workload.model_bytes)
+
+
+def form(session: Session, params: GroupSlots, t: int, estimates: Floats | None) -> list[Group]:
     """Groups of all clients, noted in the session."""
     counts = session.lab.clients.label_counts
-    groups = form_groups(session.world.fleet, counts, params.formation, params.aggregator, session.seed, t)
+    groups = form_groups(session.world.fleet, counts, params.formation, params.aggregator, session.seed, t, estimates)
     session.note_groups(grouping_of(groups, counts, getattr(params, "sampling", None), t))
     return groups
 

@@ -64,6 +64,7 @@ def scale_of(scenario: Scenario) -> Scale:
         smallest_edge=min(len(block) for block in scenario.topology.clients_of_edges()),
         classes=_known_of_set(scenario, "classes"),
         train_samples=None if total is None else total - _public_samples(scenario),
+        public=scenario.data.public,
     )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import simpy
 
-from devices.compute import flops_s, training_s
+from devices.compute import flops_s, inference_s, training_s
 from emulator.ledger import BROKEN, COMPUTE, DONE, GROUP_OPERATION, TRANSFER, Ledger, Tag
 from emulator.registry import Chosen
 from emulator.world.activities import Activities, Place
@@ -218,7 +218,12 @@ class World:
         fixed_s = sum(leg.latency_s for leg in route if leg.jitter is None)
         return fixed_s + 8 * size_bytes / min(self._network.peak_bps(leg) for leg in route)
 
-    def compute(self, server: str, flops: float, tag: Tag) -> simpy.Event:
+    def predict(self, client: int, flops: float, samples: int, batch_size: int, tag: Tag) -> simpy.Event:
+        """Other work on a client's device than training: so many FLOPs for each sample, in one pass (a prediction)."""
+        seconds = inference_s(self.fleet.client_devices[client], flops, samples, batch_size)
+        return self._busy(COMPUTE, client, seconds, tag, samples)
+
+    def serve(self, server: str, flops: float, tag: Tag) -> simpy.Event:
         """Computation on a server's device: so many floating-point operations at its effective speed."""
         start, seconds = self.now, flops_s(self.fleet.device(server), flops)
         return _then(self._timeout(seconds), lambda: self.ledger.add(COMPUTE, server, start, self.now, tag))

@@ -104,7 +104,7 @@ def by_rule(rule: Chosen, alpha: float, seeds: range = range(10)) -> tuple[float
         total = sum(edge.label_counts for edge in edges).sum(axis=0)  # type: ignore[union-attr]
         found = []
         for e, edge in enumerate(edges):
-            clients = ClientView(edge.label_counts, edge.samples, total)
+            clients = ClientView(edge.label_counts, edge.samples, fleet_counts=total)
             groups = rule(clients, np.random.default_rng([seed, e]))
             found.append(group_view(clients, groups).label_counts)
         labels = np.concatenate(found)

@@ -21,7 +21,7 @@ from emulator.registry import formations
 
 
 def view(counts: np.ndarray, fleet: np.ndarray | None = None) -> ClientView:
-    return ClientView(counts, counts.sum(axis=1), fleet)
+    return ClientView(counts, counts.sum(axis=1), fleet_counts=fleet)
 
 
 def skewed(rng: np.random.Generator, n: int, m: int, alpha: float, largest: int) -> np.ndarray:

@@ -103,6 +103,7 @@ CHANGES = [
     ("method.preset=fedavg", False),
     ("method.kind=grouped", False),
     ("method.aggregator=cloud", False),
+    ("method.estimator={kind: classifier-weights, epochs: 3}", False),
     ("method.formation={kind: random, size: 2}", False),
     ("method.schedule={kind: every, rounds: 2}", False),
     ("method.sampling={kind: uniform, groups: 1}", False),

@@ -140,7 +140,7 @@ def test_models_inside_a_plug_ins_parameters_are_among_the_definitions(monkeypat
 def test_every_plug_in_is_offered() -> None:
     text = json.dumps(SCHEMA)
     for slot, registry in Registry.by_slot.items():
-        # Estimators are needed by rules, trace formats and generators belong to commands: none is chosen in a scenario.
-        if slot not in ("estimator", "trace format", "trace generator"):
+        # Measurements are needed by rules, trace formats and generators by commands: none is chosen in a scenario.
+        if slot not in ("measurement", "trace format", "trace generator"):
             for name in registry.names():
                 assert json.dumps({"const": name}) in text, f"{slot} {name}"
