@@ -65,14 +65,14 @@ def scale_of(scenario: Scenario) -> Scale:
         classes=_known_of_set(scenario, "classes"),
         train_samples=None if total is None else total - _public_samples(scenario),
         public=scenario.data.public,
+        shape=_known_of_set(scenario, "shape"),
     )
 
 
-def _known_of_set(scenario: Scenario, name: str) -> int | None:
-    """A number that the data set declares, or that its user gives in a parameter of this name."""
+def _known_of_set(scenario: Scenario, name: str) -> Any:
+    """What the data set declares under this name, or its user gives in a parameter of it; None where neither is."""
     chosen = scenario.data.set
-    known: int | None = chosen.plugin.facts.get(name, getattr(chosen.params, name, None))
-    return known
+    return chosen.plugin.facts.get(name, getattr(chosen.params, name, None))
 
 
 def _public_samples(scenario: Scenario) -> int:
