@@ -21,6 +21,7 @@ from weakref import WeakValueDictionary, ref
 
 import numpy as np
 
+from emulator.learning import mixtures
 from emulator.learning.facts import ModelFacts
 from emulator.learning.keys import content_key, from_npy, text_key, to_npy
 from emulator.learning.memo import RunMemory
@@ -91,7 +92,7 @@ class Train(Recipe):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How good a model is on the test set."""
+    """How good a model is on the test set, or on test data as some clients hold it."""
 
     accuracy: float
     loss: float
@@ -99,9 +100,15 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class ClientFacts:
-    """What is known of the clients' data without seeing a sample: int64 ``label_counts`` [clients, classes]."""
+    """What is known of the clients' data without seeing a sample: int64 ``label_counts`` [clients, classes].
+
+    Where the partition makes clusters, int64 [clients]: the true cluster of each client, to judge clusters that are found, and by
+    how many quarter turns its images are rotated.
+    """
 
     label_counts: np.ndarray
+    clusters: np.ndarray | None = None
+    turns: np.ndarray | None = None
 
     @cached_property
     def samples(self) -> np.ndarray:
@@ -165,7 +172,10 @@ class Lab:
         """What is known of the clients' data."""
 
         raw = self._remembered(content_key("clients", self._data_key), lambda: to_npy(self._data.label_counts))
-        return ClientFacts(from_npy(raw))
+        if not self._scenario.data.partition.plugin.facts.get("clusters"):
+            return ClientFacts(from_npy(raw))
+        truth = self._remembered(content_key("clusters", self._data_key), lambda: to_npy(self._data.truth))
+        return ClientFacts(from_npy(raw), *from_npy(truth))
 
     @cached_property
     def model_facts(self) -> ModelFacts:
@@ -217,8 +227,10 @@ class Lab:
         key = content_key("combine", [v.key for v in vectors], [w.hex() for w in shares])
         return self._handle(key, Combine(vectors, shares))
 
-    def evaluate(self, model: Handle) -> Evaluation:
-        """Accuracy and loss on the test set; trains whatever is missing for it."""
+    def evaluate(self, model: Handle, cluster: int | None = None) -> Evaluation:
+        """Accuracy and loss on the test set, or as the clients of a true cluster hold it; trains whatever is missing for it."""
+        if cluster is not None:
+            return mixtures.evaluate_cluster(self, model, cluster)
 
         def compute() -> bytes:
             accuracy, loss = self._engine.evaluate(self.value(model))

@@ -10,6 +10,7 @@ more models, samples, and a random stream of its own. Facts that it declares abo
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -58,6 +59,30 @@ def fit(bench: Bench, params: NoParams) -> np.ndarray:
         right = (scores.argmax(1) == labels).double().mean()
         rows.append([float(functional.cross_entropy(scores, labels)), float(right)])
     return np.array(rows)
+
+
+class ByLabelParams(Params):
+    """How the samples are rotated."""
+
+    turns: Annotated[int, Field(ge=0, le=3)] = Field(0, description="quarter turns, as `numpy.rot90` turns images")
+
+
+@measurements.register("by-label", ByLabelParams, on="test", version=1)
+def by_label(bench: Bench, params: ByLabelParams) -> np.ndarray:
+    """Of each label: its test samples, how many of them are recognised, and the sum of their cross-entropies [3, classes]."""
+    import torch
+    from torch.nn import functional
+
+    if params.turns:
+        x = torch.rot90(bench.samples.x, params.turns, (2, 3)).contiguous()
+        bench = replace(bench, samples=replace(bench.samples, x=x))
+    scores, labels = bench.scores(bench.states[0]).double(), bench.samples.y
+    rows = (
+        torch.ones(len(labels)),
+        scores.argmax(1) == labels,
+        functional.cross_entropy(scores, labels, reduction="none"),
+    )
+    return np.stack([np.bincount(labels.numpy(), row.numpy(), bench.classes) for row in rows])
 
 
 class FisherParams(Params):
