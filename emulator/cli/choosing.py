@@ -14,9 +14,9 @@ from rich.table import Table
 
 from emulator import __version__, scenario
 from emulator.cli import listing
-from emulator.cli.app import PluginOption, ScenarioArgument, SetOption, app, import_plugins, out, slug
+from emulator.cli.app import PluginOption, ScenarioArgument, SetOption, app, import_plugins, out
 from emulator.errors import InputError
-from emulator.files import write_text
+from emulator.files import slug, write_text
 
 
 def _version(wanted: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -121,11 +122,17 @@ def check(document: Document) -> Loaded:
 def override(document: Document, text: str) -> None:
     """Applies ``key.path=value`` to a document; raises `ScenarioError` where that is not of this form or has no place."""
     option = f"--set {text}"
+    here = Mark(option, 0, 0)
     key, equals, raw = text.partition("=")
-    parts = key.strip().split(".")
-    if not equals or not all(parts):
-        raise _misplaced(option, "", "write it as key.path=value, for example --set stop.rounds=20")
-    value = yamlfile.parse(raw, option).data
+    if not equals or not all(key.strip().split(".")):
+        raise _misplaced(here, "", "write it as key.path=value, for example --set stop.rounds=20")
+    put(document, key.strip(), Document(option, yamlfile.parse(raw, option).data, {(): here}, {(): here}))
+
+
+def put(document: Document, key: str, given: Document) -> None:
+    """Puts what ``given`` holds, with its places, at a dotted key; raises `ScenarioError` where that has no place."""
+    mark = given.values[()]
+    parts = key.split(".")
     if document.data is None:
         document.data = {}
     if not isinstance(document.data, dict):
@@ -137,29 +144,29 @@ def override(document: Document, text: str) -> None:
         if isinstance(place, list):
             numbers = {str(i): i for i in range(len(place))}
             if part not in numbers:
-                raise _misplaced(option, key, f"'{yamlfile.dotted(path)}' is a list and has no entry '{part}'")
+                raise _misplaced(mark, key, f"'{yamlfile.dotted(path)}' is a list and has no entry '{part}'")
             here = numbers[part]
         elif not isinstance(place, dict):
-            raise _misplaced(option, key, f"'{yamlfile.dotted(path)}' is no section")
+            raise _misplaced(mark, key, f"'{yamlfile.dotted(path)}' is no section")
         path = (*path, here)
         if depth == len(parts) - 1:
-            place[here] = value
+            place[here] = copy.deepcopy(given.data)  # a later change may go into it
             break
         below = place[here] if isinstance(place, list) else place.get(here)
         if below is None:
             below = place[here] = {}
-            document.keys[path] = document.values[path] = Mark(option, 0, 0)
+            document.keys[path] = document.values[path] = given.keys.get((), mark)
         elif isinstance(below, str):
             below = place[here] = _spelt_out(path, below)
         place = below
-    for table in (document.keys, document.values):
+    for table, places in ((document.keys, given.keys), (document.values, given.values)):
         for old in [p for p in table if p[: len(path)] == path]:
             del table[old]
-    document.keys[path] = document.values[path] = Mark(option, 0, 0)
+        table.update({(*path, *p): m for p, m in places.items()})
 
 
-def _misplaced(option: str, key: str, message: str) -> ScenarioError:
-    return ScenarioError((Problem(option, 0, 0, key.strip(), message),))
+def _misplaced(mark: Mark, key: str, message: str) -> ScenarioError:
+    return ScenarioError((Problem(mark.file, mark.line, mark.column, key, message),))
 
 
 def _spelt_out(path: Path_, name: str) -> dict[str, Any]:
