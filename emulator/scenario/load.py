@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -48,27 +49,47 @@ class Loaded:
         return check(Document(given.file, data, kept(given.keys), kept(given.values)))
 
 
-def bundled() -> dict[str, Path]:
-    """The ready scenarios by name (their path under ``emulator/scenarios`` without the ending)."""
+def ready() -> dict[str, Path]:
+    """The ready scenarios and studies by name (their path under ``emulator/scenarios`` without the ending)."""
     root = Path(str(files("emulator") / "scenarios"))
     return {p.relative_to(root).with_suffix("").as_posix(): p for p in sorted(root.rglob("*.yaml"))}
 
 
-def find(name: str) -> Path:
-    """The file that the user means: a path, or the name of a bundled scenario. Raises `ScenarioError` if it is neither."""
-    path, known = Path(name), bundled()
+def is_study(path: Path) -> bool:
+    """Whether a file is a study: it names the scenario that it starts from, which no scenario does."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(yamlfile.MAX_BYTES)
+    except (OSError, ValueError):
+        return False  # whoever reads it will say what is wrong with it
+    return re.search(rb"^scenario[ \t]*:", text, re.MULTILINE) is not None
+
+
+def bundled() -> dict[str, Path]:
+    """The ready scenarios by name."""
+    return {name: path for name, path in ready().items() if not is_study(path)}
+
+
+def find(name: str, known: Mapping[str, Path] | None = None, what: str = "scenario") -> Path:
+    """The file that the user means: a path, or one of the ``known`` names (of bundled scenarios, unless they are given).
+
+    Raises `ScenarioError` if it is neither.
+    """
+    path, known = Path(name), bundled() if known is None else known
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
         mode = None
     except (OSError, ValueError):
         return path  # whoever opens it will say what is wrong with it
-    if name in known and (mode is None or stat.S_ISDIR(mode)):
-        return known[name]
+    named = known.get(name) or ready().get(name)  # who reads a study for a scenario, or the reverse, says so
+    if named is not None and (mode is None or stat.S_ISDIR(mode)):
+        return named
     if mode is not None:
         return path
-    hint = suggestion(name.removesuffix(".yaml"), known, "bundled scenarios")
-    raise ScenarioError((Problem(name, 0, 0, "", f"there is no such file and no such bundled scenario; {hint}"),))
+    many = what[:-1] + "ies" if what.endswith("y") else f"{what}s"
+    hint = suggestion(name.removesuffix(".yaml"), known, f"bundled {many}")
+    raise ScenarioError((Problem(name, 0, 0, "", f"there is no such file and no such bundled {what}; {hint}"),))
 
 
 def load(name: str | Path, overrides: Sequence[str] = ()) -> Loaded:
@@ -91,6 +112,9 @@ def check(document: Document) -> Loaded:
         raise ScenarioError(
             (document.problem((), f"{what}; a scenario has the keys {quote_all(Scenario.model_fields)}"),)
         )
+    if "scenario" in document.data and "topology" not in document.data:
+        message = "this is a study, not a scenario; run it with 'hfl study', check it with 'hfl study --dry-run'"
+        raise ScenarioError((document.problem((), message),))
     source = Document(document.file, document.data, document.keys, document.values, document.notes)
     problems: list[Problem] = []
     no_method = presets.expand(document)
@@ -121,12 +145,17 @@ def check(document: Document) -> Loaded:
 
 def override(document: Document, text: str) -> None:
     """Applies ``key.path=value`` to a document; raises `ScenarioError` where that is not of this form or has no place."""
+    put(document, *parse_change(text))
+
+
+def parse_change(text: str) -> tuple[str, Document]:
+    """The key of ``key.path=value`` and its value; raises `ScenarioError` where the text is not of this form."""
     option = f"--set {text}"
     here = Mark(option, 0, 0)
     key, equals, raw = text.partition("=")
     if not equals or not all(key.strip().split(".")):
         raise _misplaced(here, "", "write it as key.path=value, for example --set stop.rounds=20")
-    put(document, key.strip(), Document(option, yamlfile.parse(raw, option).data, {(): here}, {(): here}))
+    return key.strip(), Document(option, yamlfile.parse(raw, option).data, {(): here}, {(): here})
 
 
 def put(document: Document, key: str, given: Document) -> None:
