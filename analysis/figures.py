@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from analysis.quantities import AXES, Unit
-from analysis.studies import StudyResults, each_run, summarise
+from analysis.studies import TO_TARGET, StudyResults, each_run, summarise
 from emulator.errors import InputError
 from emulator.registry import figures
 from emulator.study.names import short_names, text_of
@@ -131,13 +131,12 @@ class GridTable(FigureParams):
 @figures.register("grid-table", GridTable)
 def grid_table(results: StudyResults, paths: Sequence[Path], params: GridTable) -> None:
     """A table of means over seeds by two things varied, each cell shaded by its value."""
-    import numpy as np
-
     from analysis.plots.grid_table import Grid, plot
     from analysis.plots.style import save
 
     column, title, units = QUANTITIES[params.value]
-    if column.endswith(("to_target", "to_target_s")) and results.target is None:
+    to_target = column in TO_TARGET
+    if to_target and results.target is None:
         raise InputError(f"'{params.value}' needs a 'target' of the study", "value")
     chosen = StudyResults(
         results.folder, results.name, results.columns, results.target, selected(results, params), results.missing
@@ -149,17 +148,17 @@ def grid_table(results: StudyResults, paths: Sequence[Path], params: GridTable) 
     unit = next((u for u in reversed(units) if largest >= 2 * u.size), units[0])
     grids: dict[str, Any] = {}
     for panel in labels[2]:
-        shape = (len(labels[0]), len(labels[1]))
-        grid = Grid(np.full(shape, np.nan), np.full(shape, np.nan))
+        grid = Grid.empty(len(labels[0]), len(labels[1]))
         for _, row in summary.iterrows():
             at = [label.index(row[c]) if c else 0 for c, label in zip(places, labels, strict=True)]
             if labels[2][at[2]] == panel:
-                grid.means[at[0], at[1]] = row[f"{column}_mean"] / unit.size
-                grid.halves[at[0], at[1]] = row[f"{column}_ci95"] / unit.size
+                cell = (at[0], at[1])
+                grid.means[cell] = row[f"{column}_mean"] / unit.size
+                grid.halves[cell] = row[f"{column}_ci95"] / unit.size
+                if to_target and 0 < row["reached"] < row["seeds"]:
+                    grid.remarks[cell] = f"{row['reached']} of {row['seeds']}"
         grids["" if not places[2] else _shown(results, places[2], panel)] = grid
     quantity = title.format(target=f"{100 * (results.target or 0):.4g} %")
-    seeds = sorted(set(summary["seeds"]))
-    many = f"{seeds[0]} seeds" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
     figure = plot(
         grids,
         [text_of(v) if places[0] else "" for v in labels[0]],
@@ -167,10 +166,18 @@ def grid_table(results: StudyResults, paths: Sequence[Path], params: GridTable) 
         (_heading(results, places[0]), _heading(results, places[1])),
         f"{quantity} ({unit.name})" if unit.name else quantity,
         title=params.title or None,
-        note=f"Mean of {many} ± half of the 95 % interval (Student's t)." if seeds[-1] > 1 else "",
+        note=_grid_note(sorted(set(summary["seeds"])), to_target),
     )
     for path in paths:
         save(figure, path)
+
+
+def _grid_note(seeds: Sequence[int], to_target: bool) -> str:
+    if seeds[-1] == 1:
+        return ""
+    many = f"{seeds[0]} seeds" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
+    note = f"Mean of {many} ± half of the 95 % interval (Student's t)."
+    return f"{note} Over the seeds that reached it, where not all did." if to_target else note
 
 
 def selected(results: StudyResults, params: FigureParams) -> pd.DataFrame:
@@ -203,4 +210,4 @@ def _heading(results: StudyResults, column: str) -> str:
 
 
 def _short(results: StudyResults, column: str) -> str:
-    return short_names(results.columns).get(column, column)
+    return short_names(results.columns).get(column, column).replace("_", " ")

@@ -17,15 +17,26 @@ from analysis.plots.style import COLUMN_INCHES, PAGE_INCHES, check_path, note_be
 from emulator.errors import InputError
 
 CELL_INCHES = (0.62, 0.42)  # the least that two lines of text need
+LINE_INCHES = 0.13  # and a third
 DARKEST = 0.72  # of the scale of blues, so that black text stays legible on most of it
 
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """Means by row and column, with half the widths of their intervals; nan where there is nothing. In display units."""
+    """Means by row and column, with half the widths of their intervals; nan where there is nothing. In display units.
+
+    ``remarks`` are texts for a third line of a cell, mostly empty.
+    """
 
     means: np.ndarray
     halves: np.ndarray
+    remarks: np.ndarray
+
+    @staticmethod
+    def empty(rows: int, columns: int) -> Grid:
+        """A grid without a single value."""
+        shape = (rows, columns)
+        return Grid(np.full(shape, np.nan), np.full(shape, np.nan), np.full(shape, "", dtype=object))
 
 
 def plot(
@@ -41,8 +52,9 @@ def plot(
     """Draws a table for each panel, side by side; all share one scale of shades, dark where the value is high.
 
     ``rows`` and ``columns`` are the labels of the cells, ``titles`` what they are labels of, ``quantity`` what is shown, with
-    its unit. A cell says the mean and, under it, half of the interval; the ``note`` stands below. Raises `InputError` if
-    there is nothing to show or the path is no good.
+    its unit. A cell says the mean and, under it, half of the interval and its remark; the ``note`` stands below the whole.
+
+    Raises `InputError` if there is nothing to show or the path is no good.
     """
     known = np.concatenate([grid.means[np.isfinite(grid.means)] for grid in by_panel.values()])
     if not known.size:
@@ -51,7 +63,9 @@ def plot(
         check_path(path)
     digits = _digits(known)
     with style():
-        figure, boxes = _panels(len(by_panel), len(rows), len(columns), max(len(r) for r in rows))
+        remarks = any(grid.remarks.any() for grid in by_panel.values())
+        size = (CELL_INCHES[0] * len(columns), (CELL_INCHES[1] + remarks * LINE_INCHES) * len(rows))
+        figure, boxes = _panels(len(by_panel), size, max(len(r) for r in rows))
         for i, (box, (panel, grid)) in enumerate(zip(boxes, by_panel.items(), strict=True)):
             _fill(box, grid, (float(known.min()), float(known.max())), digits)
             box.set_xticks(range(len(columns)), columns)
@@ -70,13 +84,13 @@ def plot(
     return figure
 
 
-def _panels(count: int, rows: int, columns: int, label: int) -> tuple[Figure, list[Axes]]:
-    """Panels side by side as far as a page allows; the height follows the rows."""
-    wanted = 0.5 + 0.06 * label + columns * CELL_INCHES[0]
+def _panels(count: int, size: tuple[float, float], label: int) -> tuple[Figure, list[Axes]]:
+    """Panels whose cells take at least ``size`` (inches), side by side as far as a page allows."""
+    wanted = 0.5 + 0.06 * label + size[0]
     across = max(1, min(count, int(PAGE_INCHES // wanted)))
     down = math.ceil(count / across)
     width = COLUMN_INCHES if across * wanted <= COLUMN_INCHES else min(PAGE_INCHES, max(across * wanted, COLUMN_INCHES))
-    figure = Figure(figsize=(width, down * (0.75 + rows * CELL_INCHES[1])), layout="constrained")
+    figure = Figure(figsize=(width, down * (0.75 + size[1])), layout="constrained")
     FigureCanvasAgg(figure)
     boxes = [box for row in figure.subplots(down, across, squeeze=False) for box in row]
     for unused in boxes[count:]:
@@ -103,6 +117,7 @@ def _fill(box: Axes, grid: Grid, span: tuple[float, float], digits: int) -> None
         half = grid.halves[row, column]
         text = "–" if not math.isfinite(mean) else f"{mean:.{digits}f}"
         text += f"\n± {half:.{digits}f}" if math.isfinite(mean) and math.isfinite(half) else ""
+        text += f"\n{remark}" if (remark := grid.remarks[row, column]) else ""
         colour = "white" if math.isfinite(mean) and shades[row, column] > 0.6 else "black"
         box.text(column, row, text, ha="center", va="center", color=colour, linespacing=1.1)
 
