@@ -134,9 +134,9 @@ def _draw(
         low, high = _accuracy_range([c for panel in drawn for c in panel.curves.values()], level)
         lines: dict[int, Artist] = {}
         for i, (panel, box) in enumerate(zip(drawn, boxes, strict=True)):
-            lines |= _fill(box, panel, alone=len(labels) == 1)
             if level is not None:
                 lines[len(labels)] = box.axhline(level, color="#666666", linewidth=0.9, linestyle=(0, (2, 2)), zorder=1)
+            lines |= _fill(box, panel, alone=len(labels) == 1)
             box.set_ylim(low, high)
             box.yaxis.set_major_locator(round_ticks(whole=True))
             # Panels of a row share the scale, so one label is enough.

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from emulator.cli.app import MemoOption, NoMemoOption, PluginOption, SetOption, app, err, import_plugins, out
 from emulator.errors import HflError, InputError
@@ -50,10 +49,12 @@ def study(
     if dry_run:
         _list(loaded, folder)
         return
-    failed: dict[str, str] = {}
-    if not plot_only:
-        from emulator.learning.memo import default_path
+    from emulator.learning.memo import default_path
 
+    if plot_only:
+        _look_again(loaded, folder)
+        failed = {}
+    else:
         failed = _run(loaded, folder, None if no_memo else memo or default_path(), jobs, workers, overwrite)
     if len(failed) < len(loaded.runs):
         _results(loaded, folder)
@@ -84,19 +85,29 @@ def _run(
             raise typer.Exit(130) from None
 
 
+def _look_again(loaded: LoadedStudy, folder: Path) -> None:
+    """Makes sure that the runs in a study's folder are those of the file as it is now."""
+    from emulator.study.folder import INDEX, prepare_all, write_index
+
+    if not (folder / INDEX).is_file():
+        raise InputError(f"there is no study in {folder} yet; run it first, without --plot-only")
+    prepare_all(folder, loaded.runs)
+    write_index(folder, loaded)
+
+
 def _list(loaded: LoadedStudy, folder: Path) -> None:
+    from analysis.texttable import TextTable
     from emulator.study.folder import state_of
     from emulator.study.names import short_names, text_of
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
     shorter = short_names(loaded.columns)
-    for column in ("run", *(shorter[c] for c in loaded.columns), "seed", "state"):
-        table.add_column(column, no_wrap=column == "run")
-    for run in loaded.runs:
-        values = (text_of(run.value(c)) for c in loaded.columns)
-        table.add_row(*(escape(cell) for cell in (run.name, *values, str(run.seed), state_of(folder, run))))
-    out.print(table)
-    out.print(f"{described(loaded)} -> {escape(str(folder))}")
+    header = ("run", *(shorter[c] for c in loaded.columns), "seed", "state")
+    rows = tuple(
+        (run.name, *(text_of(run.value(c)) for c in loaded.columns), str(run.seed), state_of(folder, run))
+        for run in loaded.runs
+    )
+    out.print(TextTable(described(loaded), header, rows, (False,) * len(header)).text(), markup=False)
+    out.print(f"-> {escape(str(folder))}")
 
 
 def described(loaded: LoadedStudy) -> str:
@@ -107,7 +118,7 @@ def described(loaded: LoadedStudy) -> str:
     parts = [_count(len(study.variants), "variant")] if study.variants else []
     parts += [f"{len(values)} {shorter[key]}" for key, values in study.grid.items()]
     parts.append(_count(len(study.seeds or (0,)), "seed"))
-    return escape(f"{_count(len(loaded.runs), 'run')}: {' x '.join(parts)}")
+    return f"{_count(len(loaded.runs), 'run')}: {' x '.join(parts)}"
 
 
 def _count(number: int, what: str) -> str:

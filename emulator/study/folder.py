@@ -46,13 +46,13 @@ def prepare_all(folder: Path, runs: Sequence[Planned], overwrite: bool = False) 
 
 
 def state_of(folder: Path, run: Planned) -> str:
-    """How far a run is, for a list: ``complete``, ``begun``, ``failed``, ``to do``, or ``in the way`` if it is another."""
+    """How far a run is, for a list: ``complete``, ``begun``, ``failed``, ``to do``, ``holds something else``."""
     place = folder / run.name
     try:
         if not prepare(place, run.loaded.scenario):
             return COMPLETE
     except InputError:
-        return "in the way"
+        return "holds something else"
     status = status_of(place)
     return "begun" if status == INTERRUPTED or (not status and place.exists()) else status or "to do"
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from emulator import yamlfile
-from emulator.errors import Problem, ScenarioError, quote_all, suggestion
+from emulator.errors import InputError, Problem, ScenarioError, quote_all, suggestion
 from emulator.explain import explain
 from emulator.scenario import bundled as bundled_scenarios
 from emulator.scenario.load import Loaded, check, find, is_study, parse_change, ready
@@ -45,6 +47,13 @@ class Planned:
         """What legends call its method."""
         method = self.loaded.scenario.method
         return str(method.params.preset or method.kind)
+
+    @cached_property
+    def trains(self) -> str:
+        """What its trainings depend on, roughly: equal for runs that may share them."""
+        scenario = self.loaded.scenario
+        plain = scenario.model_dump(include={"seed", "data", "model", "method"})
+        return json.dumps([plain, scenario.topology.clients, scenario.topology.edges], sort_keys=True)
 
     def value(self, column: str) -> float | str:
         """What the run has in a column: a value of the grid, or its variant, method or seed."""
@@ -196,7 +205,7 @@ def _checked(wanted: Sequence[Wanted], base: Document) -> tuple[Planned, ...]:
     found: dict[Problem, list[str]] = {}
     for each in wanted:
         try:
-            runs.append(Planned(each.name, each.variant, dict(each.point), check(each.document(base))))
+            runs.append(Planned(each.name, each.variant, dict(each.point), _scenario(each.document(base))))
         except ScenarioError as error:
             for problem in error.problems:
                 found.setdefault(problem, []).append(each.name)
@@ -204,6 +213,18 @@ def _checked(wanted: Sequence[Wanted], base: Document) -> tuple[Planned, ...]:
         every = sorted(found, key=lambda p: (p.file, p.line, p.column, p.key))
         raise ScenarioError(tuple(_with_runs(problem, found[problem], len(wanted)) for problem in every))
     return tuple(runs)
+
+
+def _scenario(document: Document) -> Loaded:
+    """A checked scenario whose traces can be played. Raises `ScenarioError`."""
+    from emulator.world import endings
+
+    loaded = check(document)
+    try:
+        endings.check(loaded.scenario)
+    except InputError as error:
+        raise loaded.locate(InputError(error.message, error.key or "topology")) from error
+    return loaded
 
 
 def _with_runs(problem: Problem, names: Sequence[str], count: int) -> Problem:

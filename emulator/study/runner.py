@@ -6,7 +6,6 @@ between the runs under way: where there are more runs than cores, each trains in
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import signal
 import sys
@@ -20,7 +19,6 @@ from emulator import plugins
 from emulator.learning.memo import Memo
 from emulator.machine import cores
 from emulator.methods.session import Metrics
-from emulator.scenario import Scenario
 from emulator.study.job import Ended, Order, Progressed, Setup, Warned, work
 from emulator.study.load import Planned
 
@@ -53,15 +51,13 @@ def run_all(
     Memo(memo).close()  # the file is there before several processes want to make it
     setup = Setup(memo, sys.path, list(plugins.loaded))
     waiting = list(runs)
-    kin = {run.name: _kin(run.loaded.scenario) for run in runs}
     failed: dict[str, str] = {}
     idle: list[_Job] = []
     active: dict[Connection, tuple[_Job, Planned]] = {}
     try:
         while waiting or active:
             while waiting and len(active) < most:
-                under_way = {kin[run.name] for _, run in active.values()}
-                run = next((r for r in waiting if kin[r.name] not in under_way), waiting[0])
+                run = next_run(waiting, [run for _, run in active.values()])
                 at_a_time = min(most, len(active) + len(waiting))
                 waiting.remove(run)
                 job = idle.pop() if idle else _Job(setup)
@@ -152,8 +148,10 @@ class _Job:
             self._lifeline.close()
 
 
-def _kin(scenario: Scenario) -> str:
-    """What the trainings of a run depend on, roughly. Runs that differ only in their world share them through the memo, so
-    they are better done one after another than at a time."""
-    plain = scenario.model_dump(include={"seed", "data", "model", "method"})
-    return json.dumps([plain, scenario.topology.clients, scenario.topology.edges], sort_keys=True)
+def next_run(waiting: Sequence[Planned], under_way: Sequence[Planned]) -> Planned:
+    """Which of the waiting runs to begin: the first, but rather one that trains something else than those under way.
+
+    Runs that differ only in their world share their trainings through the memo, if one has them when another asks.
+    """
+    trained = {run.trains for run in under_way}
+    return next((run for run in waiting if run.trains not in trained), waiting[0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, PlainValidator, StringConstraints
@@ -27,7 +27,7 @@ def _counted(given: Any) -> Any:
         if not 1 <= given <= MOST_RUNS:
             raise PydanticCustomError("seeds", "expected a list of seeds, or how many there are to be, from 1 up")
         return tuple(range(given))
-    if not isinstance(given, tuple):
+    if not isinstance(given, tuple) or not given:
         raise PydanticCustomError("seeds", "expected a list of seeds, or how many there are to be")
     return given
 
@@ -43,7 +43,7 @@ def _changes(given: Any) -> dict[str, Any]:
         return {}
     if isinstance(given, dict):
         return given
-    raise PydanticCustomError("changes", "expected a mapping from scenario keys to values, such as {{stop.rounds: 20}}")
+    raise PydanticCustomError("changes", "expected a mapping from scenario keys to values, such as {stop.rounds: 20}")
 
 
 def _values(given: Any) -> list[Any] | dict[str, Any]:
@@ -102,7 +102,7 @@ class Study(Params):
         None, description="named changes; each is run"
     )
     grid: dict[str, Values] = Field({}, description="values of dotted keys; every combination is run")
-    seeds: Annotated[tuple[Seed, ...], BeforeValidator(_counted), Field(min_length=1)] | None = Field(
+    seeds: Annotated[tuple[Seed, ...] | None, BeforeValidator(_counted)] = Field(
         None, description="the seeds, or how many; by default the scenario's own"
     )
     target: Share | None = Field(None, description="an accuracy (a share); the summary says what reaching it took")
@@ -111,14 +111,13 @@ class Study(Params):
 
 def column_named(name: str, columns: Sequence[str]) -> str:
     """The column that is meant: its whole name, or the short one of a grid key. Raises `InputError` if there is none."""
-    short: Mapping[str, str] = {s: column for column, s in short_names(columns).items()}
     if name in (*columns, "method", "seed"):
         return name
+    short = {s: column for column, s in short_names(columns).items()}
     if name in short:
         return short[name]
-    raise InputError(
-        f"'{name[:60]}' is nothing that this study varies; {suggestion(name, (*columns, 'method', 'seed'))}"
-    )
+    hint = suggestion(name, {*columns, *short, "method", "seed"})
+    raise InputError(f"'{name[:60]}' is nothing that this study varies; {hint}")
 
 
 def same_value(given: Any, stored: Any) -> bool:
