@@ -297,6 +297,7 @@ faults: Registry[Any] = Registry("fault", "emulator.world.faults")
 methods: Registry[Any] = Registry("method", "emulator.methods")
 trace_formats: Registry[Any] = Registry("trace format", "traces.formats")
 trace_generators: Registry[Any] = Registry("trace generator", "traces.generators")
+figures: Registry[Any] = Registry("figure", "analysis.figures")
 
 # A field of one of these types takes a name or a mapping with ``kind``.
 DataSet = Annotated[Chosen, Choice("data set")]
@@ -316,3 +317,4 @@ Fault = Annotated[Chosen, Choice("fault")]
 Method = Annotated[Chosen, Choice("method")]
 TraceFormat = Annotated[Chosen, Choice("trace format")]
 TraceGenerator = Annotated[Chosen, Choice("trace generator")]
+Figure = Annotated[Chosen, Choice("figure")]

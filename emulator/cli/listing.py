@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from devices.profile import find_profile, profile_names
-from emulator import registry, yamlfile
+from emulator import registry, scenario, yamlfile
 from emulator.errors import InputError, suggestion
 from emulator.registry import Registry
-from emulator.scenario import bundled
 from emulator.scenario.presets import presets
+from emulator.study import load as study
 from traces.content import DeviceMix, Trace, label
 from traces.reading import bundled as samples
 from traces.reading import read
@@ -22,9 +23,9 @@ def _of(slot: Registry[Any]) -> Entries:
     return [(name, slot[name].summary, ", ".join(slot[name].params.model_fields)) for name in slot.names()]
 
 
-def _scenarios() -> Entries:
+def _files(ready: dict[str, Path]) -> Entries:
     entries = []
-    for name, path in bundled().items():
+    for name, path in ready.items():
         data = yamlfile.load(path).data
         entries.append((name, str(data.get("notes", "")).partition("\n")[0], ""))
     return entries
@@ -65,7 +66,9 @@ CATEGORIES: dict[str, Callable[[], Entries]] = {
     "trace-formats": lambda: _of(registry.trace_formats),
     "trace-generators": lambda: _of(registry.trace_generators),
     "trace-samples": _samples,
-    "scenarios": _scenarios,
+    "figures": lambda: _of(registry.figures),
+    "scenarios": lambda: _files(scenario.bundled()),
+    "studies": lambda: _files(study.bundled()),
 }
 
 

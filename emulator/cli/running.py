@@ -22,11 +22,10 @@ from emulator.cli.app import (
     err,
     import_plugins,
     out,
-    slug,
 )
 from emulator.cli.comparing import show_comparison
 from emulator.errors import InputError, suggestion
-from emulator.files import write_text
+from emulator.files import slug, write_text
 from emulator.scenario import Loaded
 from emulator.scenario.presets import presets
 

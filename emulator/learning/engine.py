@@ -19,6 +19,7 @@ from emulator.learning.clients import ClientData
 from emulator.learning.facts import ModelFacts, model_facts
 from emulator.learning.flat import FlatModel
 from emulator.learning.trainer import Trained, Trainer, TrainingData, TrainJob, steps_of
+from emulator.machine import cores
 from emulator.registry import Chosen
 from emulator.rng import derive, stream
 from emulator.scenario.schema import Scenario
@@ -44,7 +45,7 @@ class Engine:
         self.facts: ModelFacts = model_facts(self._fresh(), arrays.shape)
         self._trainer: Trainer | None = None
         self._pool: workers.WorkerPool | None = None
-        self._count = workers.cores() if max_workers is None else max_workers
+        self._count = cores() if max_workers is None else max_workers
         self._spent_s = 0.0
 
     def _fresh(self) -> nn.Module:
