@@ -26,10 +26,16 @@ def form_groups(
     seed: int,
     t: int,
     estimates: Floats | None = None,
+    clusters: np.ndarray | None = None,
 ) -> list[Group]:
-    """The groups of all clients (``label_counts`` [n, m]) before round ``t``; ``aggregator`` as in `GroupSlots`."""
+    """The groups of all clients (``label_counts`` [n, m]) before round ``t``; ``aggregator`` as in `GroupSlots`.
+
+    ``clusters`` [n]: clients of different clusters never come together.
+    """
     at_edges = aggregator == "edge"
     blocks = [np.asarray(b) for b in fleet.blocks] if at_edges else [np.arange(len(label_counts))]
+    cluster_of = np.zeros(len(label_counts), dtype=np.int64) if clusters is None else clusters
+    blocks = [block[cluster_of[block] == c] for block in blocks for c in np.unique(cluster_of[block])]
     groups: list[Group] = []
     for place, block in enumerate(blocks):
         here = label_counts[block]
@@ -38,7 +44,8 @@ def form_groups(
         found = formation(view, stream(seed, "formation", place, t))
         for rows in found:
             members = tuple(int(c) for c in block[rows])
-            groups.append(Group(len(groups), _server(fleet, aggregator, len(groups), members), members))
+            server = _server(fleet, aggregator, len(groups), members)
+            groups.append(Group(len(groups), server, members, int(cluster_of[members[0]])))
     return groups
 
 

@@ -29,10 +29,11 @@ from emulator.grouping.sampling import draw
 from emulator.grouping.view import Floats, group_view
 from emulator.learning.lab import Handle
 from emulator.ledger import Tag
+from emulator.methods.dividing import Clusters, Dividing, divide
 from emulator.methods.estimators import Enquiry, learn
 from emulator.methods.forming import charge_formation, form_groups, grouping_of
 from emulator.methods.memory import RuleMemory
-from emulator.methods.session import NOBODY_LEFT, MethodParams, Session
+from emulator.methods.session import NOBODY_LEFT, MethodParams, Models, Session
 from emulator.methods.training import Group, GroupRound, Outcome, Waits
 from emulator.methods.waiting import gather
 from emulator.registry import (
@@ -122,6 +123,10 @@ class GroupedParams(GroupSlots):
     aggregation: Aggregation = _default("samples", "weights of the groups in the global model")
     wait_for_members: Waiting = _default("all", "how long a group waits for its members in a group round")
     wait_for_groups: Waiting = _default("all", "how long the cloud waits for the groups of a round")
+    dividing: Dividing | None = Field(
+        None,
+        description="divides the clients once into clusters with a model each; the global accuracy is the mean over clients",
+    )
     over_selection: Annotated[float, Field(ge=0, le=100)] = Field(
         0.0,
         description="clients drawn beyond those that participation asks for, as a share of them; goes with a quorum",
@@ -131,6 +136,8 @@ class GroupedParams(GroupSlots):
         """Rounds that cannot be played in this fleet."""
         found = list(super().problems(scale))
         yield from found
+        if self.dividing is not None and self.local().remember is not None:
+            yield "dividing", f"does not go with '{self.local.kind}', whose memory belongs to one global model"
         if self.over_selection and self.participation == 1.0:
             yield "over_selection", "needs a 'participation' below 1: there is nobody beyond all clients"
         if self.training.plugin.facts.get("chain") and self.wait_for_members.kind != "all":
@@ -162,11 +169,16 @@ def grouped(session: Session, params: GroupedParams) -> Steps:
     needs = (*params.formation.plugin.facts["needs"], *params.sampling.plugin.facts["needs"])
     estimates = yield from learn(session, needs, params.estimator, enquiry(session, params))
     groups: list[Group] = []
+    clusters = Clusters((model,), np.zeros(session.scenario.topology.clients, dtype=np.int64))
     for t in itertools.count(1):
-        if not groups or params.schedule(t - 1):
-            groups = form(session, scheduled(session, params, t), t, estimates)
+        divides = False
+        if params.dividing is not None and t == params.dividing.round + 1:
+            divides = True
+            clusters = yield from divide(session, params.dividing, params.local, clusters.models[0], t)
+        if not groups or divides or params.schedule(t - 1):
+            groups = form(session, scheduled(session, params, t), t, estimates, clusters.of)
             yield from charge_formation(session, params.formation, groups, t)
-        ready = yield from until_somebody(session, params, groups, model)
+        ready = yield from until_somebody(session, params, groups, clusters.shares())
         if not ready:
             return
         chosen, draws = sample(session, params, ready, t)
@@ -175,23 +187,47 @@ def grouped(session: Session, params: GroupedParams) -> Steps:
             GroupRound(t, k, params.local, params.group_operation, memory, full_bytes if k else first_bytes, full_bytes)
             for k in range(params.group_rounds)
         ]
-        outcomes = yield from global_round(session, params, chosen, model, rounds)
-        if outcomes:
-            weights = weigh(session, params, outcomes, draws)
-            model = memory.end_round(lab.combine([o.model for o in outcomes.values()], weights))
-        if session.end_round(t, model):
+        outcomes = yield from global_round(session, params, chosen, clusters.models, rounds)
+        clusters = clusters.but(average(session, params, chosen, outcomes, draws, memory))
+        if session.end_round(t, clusters.shares()):
             return
 
 
+def average(
+    session: Session,
+    params: GroupedParams,
+    chosen: Sequence[Group],
+    outcomes: Mapping[int, Outcome],
+    draws: Draws,
+    memory: RuleMemory,
+) -> dict[int, Handle]:
+    """The new models of those clusters of which a group came back."""
+    models: dict[int, Handle] = {}
+    for cluster in sorted({g.cluster for g in chosen if g.number in outcomes}):
+        own = {g.number: outcomes[g.number] for g in chosen if g.cluster == cluster and g.number in outcomes}
+        weights = weigh(session, params, own, draws)
+        models[cluster] = memory.end_round(session.lab.combine([o.model for o in own.values()], weights))
+    return models
+
+
 def global_round(
-    session: Session, params: GroupedParams, groups: Sequence[Group], model: Handle, rounds: Sequence[GroupRound]
+    session: Session,
+    params: GroupedParams,
+    groups: Sequence[Group],
+    models: Sequence[Handle],
+    rounds: Sequence[GroupRound],
 ) -> Steps:
-    """The model to the groups, their group rounds, and back; returns the outcomes by group of those that came back in time."""
+    """The models of their clusters to the groups, their group rounds, and back.
+
+    Returns the outcomes by group of those that came back in time.
+    """
     world, t = session.world, rounds[0].round
     arrivals = send_to_edges(session, groups, rounds[0].down_bytes, t)
     work = {
         group.number: session.env.process(
-            group_process(session, params, group, model, arrivals.get(group.aggregator), rounds)
+            group_process(
+                session, params, group, models[group.cluster], arrivals.get((group.aggregator, group.cluster)), rounds
+            )
         )
         for group in groups
     }
@@ -220,7 +256,7 @@ def check_deadlines(session: Session, params: GroupedParams, model_bytes: int) -
             )
 
 
-def until_somebody(session: Session, params: GroupSlots, groups: Sequence[Group], model: Handle) -> Steps:
+def until_somebody(session: Session, params: GroupSlots, groups: Sequence[Group], model: Models) -> Steps:
     """Waits until there is a group that can work; returns those that can, with the members that are there. None: never."""
     while not (ready := [g for g in (present(session, params, g) for g in groups) if g is not None]):
         back = session.world.until_return()
@@ -241,7 +277,7 @@ def present(session: Session, params: GroupSlots, group: Group) -> Group | None:
     members = [] if server is None else world.present(group.members, server)
     if server is None or len(members) < params.min_members:
         return None
-    return Group(group.number, server, tuple(members))
+    return replace(group, aggregator=server, members=tuple(members))
 
 
 def scheduled(session: Session, params: GroupedParams, t: int) -> GroupedParams:
@@ -262,10 +298,14 @@ def enquiry(session: Session, params: GroupSlots) -> Enquiry:
     return Enquiry(servers, 0 if params.initial_model == "seed" else workload.model_bytes)
 
 
-def form(session: Session, params: GroupSlots, t: int, estimates: Floats | None) -> list[Group]:
-    """Groups of all clients, noted in the session."""
+def form(
+    session: Session, params: GroupSlots, t: int, estimates: Floats | None, clusters: np.ndarray | None = None
+) -> list[Group]:
+    """Groups of all clients, each of one cluster's only, noted in the session."""
     counts = session.lab.clients.label_counts
-    groups = form_groups(session.world.fleet, counts, params.formation, params.aggregator, session.seed, t, estimates)
+    groups = form_groups(
+        session.world.fleet, counts, params.formation, params.aggregator, session.seed, t, estimates, clusters
+    )
     session.note_groups(grouping_of(groups, counts, getattr(params, "sampling", None), t))
     return groups
 
@@ -309,15 +349,15 @@ def participants(session: Session, params: GroupedParams, group: Group, t: int) 
     wanted = params.participation * len(group.members)
     count = min(len(group.members), max(1, int(wanted * (1 + params.over_selection) + 0.5)))
     rng = stream(session.seed, "participation", t, group.number)
-    return Group(
-        group.number, group.aggregator, tuple(sorted(int(c) for c in rng.choice(group.members, count, replace=False)))
-    )
+    return replace(group, members=tuple(sorted(int(c) for c in rng.choice(group.members, count, replace=False))))
 
 
-def send_to_edges(session: Session, groups: Sequence[Group], size_bytes: int, t: int) -> dict[str, simpy.Event]:
-    """Sends the global model to every edge that has a group in this round; the arrival by edge."""
-    edges = dict.fromkeys(g.aggregator for g in groups if g.aggregator != CLOUD)
-    return {edge: session.world.send(CLOUD, edge, size_bytes, Tag("model", t)) for edge in edges}
+def send_to_edges(
+    session: Session, groups: Sequence[Group], size_bytes: int, t: int
+) -> dict[tuple[str, int], simpy.Event]:
+    """Sends each cluster's model to every edge that has a group of it in this round; the arrivals by edge and cluster."""
+    wanted = dict.fromkeys((g.aggregator, g.cluster) for g in groups if g.aggregator != CLOUD)
+    return {at: session.world.send(CLOUD, at[0], size_bytes, Tag("model", t)) for at in wanted}
 
 
 def group_process(

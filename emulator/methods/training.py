@@ -25,11 +25,15 @@ from emulator.world.world import Steps
 
 @dataclass(frozen=True)
 class Group:
-    """Clients that work together under one aggregator (an edge, or the cloud). ``number`` is unique within a run's grouping."""
+    """Clients that work together under one aggregator (an edge, or the cloud). ``number`` is unique within a run's grouping.
+
+    All members are of the same cluster: they start from the same model.
+    """
 
     number: int
     aggregator: str
     members: tuple[int, ...]
+    cluster: int = 0
 
 
 @dataclass(frozen=True)
