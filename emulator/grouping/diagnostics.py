@@ -8,18 +8,20 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from emulator.grouping import quality
 from emulator.grouping.sampling.drawing import log_probabilities
+from emulator.grouping.similarity import SetSimilarity, set_similarity
 from emulator.grouping.view import Counts, Floats, Groups, group_view
 
 GROUP_COLUMNS = ("round", "group", "aggregator", "size", "samples", "cov", "gamma", "p", "log_p")
 GROUPING_COLUMNS = (
     "round", "groups", "smallest", "largest", "mean_size", "mean_cov", "mean_gamma", "gamma_groups", "gamma_p",
+    "intra_cs", "intra_cs_mean", "inter_cs", "inter_cs_mean", "vts",
 )  # fmt: skip
 
 
@@ -27,7 +29,8 @@ GROUPING_COLUMNS = (
 class Grouping:
     """The groups that were formed before a global round (the first is 1), with their diagnostics.
 
-    ``log_p`` is the logarithm of the probability of being drawn first. ``gamma_groups`` is Γ, ``gamma_p`` Γ_p.
+    ``log_p`` is the logarithm of the probability of being drawn first. ``gamma_groups`` is Γ, ``gamma_p`` Γ_p. ``similarity``
+    are the set metrics of S1, where the servers have estimates of the clients.
     """
 
     round: int
@@ -39,6 +42,7 @@ class Grouping:
     log_p: Floats  # [G]
     gamma_groups: float
     gamma_p: float
+    similarity: SetSimilarity | None = None
 
     @property
     def samples(self) -> Counts:
@@ -57,6 +61,7 @@ class Grouping:
             "mean_gamma": float(self.gamma.mean()),
             "gamma_groups": self.gamma_groups,
             "gamma_p": self.gamma_p,
+            **({} if self.similarity is None else asdict(self.similarity)),
         }
 
 
@@ -66,8 +71,12 @@ def diagnose(
     groups: Groups,
     label_counts: Counts,
     log_weights: Floats,
+    estimates: Floats | None = None,
 ) -> Grouping:
-    """The diagnostics of ``groups`` (rows of ``label_counts`` [n, m]) that are sampled by ``log_weights`` [G]."""
+    """The diagnostics of ``groups`` (rows of ``label_counts`` [n, m]) that are sampled by ``log_weights`` [G].
+
+    ``estimates`` [n, d] is what the servers know of the clients beside label counts.
+    """
     view = group_view(label_counts, groups)
     return Grouping(
         round,
@@ -79,6 +88,7 @@ def diagnose(
         log_probabilities(log_weights),
         quality.gamma_groups(view.samples),
         quality.gamma_p(log_weights),
+        None if estimates is None else set_similarity(estimates, groups),
     )
 
 
@@ -105,8 +115,9 @@ def groups_csv(groupings: Sequence[Grouping]) -> str:
 
 
 def groupings_csv(groupings: Iterable[Grouping]) -> str:
-    """``groupings.csv`` as text: the columns `GROUPING_COLUMNS`."""
-    return _text(GROUPING_COLUMNS, (tuple(grouping.summary().values()) for grouping in groupings))
+    """``groupings.csv`` as text: the columns `GROUPING_COLUMNS`; what is not known is empty."""
+    summaries = [grouping.summary() for grouping in groupings]
+    return _text(GROUPING_COLUMNS, ([s.get(name, "") for name in GROUPING_COLUMNS] for s in summaries))
 
 
 def _text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

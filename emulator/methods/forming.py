@@ -56,11 +56,13 @@ def _server(fleet: Fleet, aggregator: str, number: int, members: Sequence[int]) 
     return fleet.home(members[0]) if aggregator == "edge" else fleet.edge_names[number % len(fleet.edge_names)]
 
 
-def grouping_of(groups: Sequence[Group], label_counts: Counts, sampling: Chosen | None, t: int) -> Grouping:
+def grouping_of(
+    groups: Sequence[Group], label_counts: Counts, sampling: Chosen | None, t: int, estimates: Floats | None = None
+) -> Grouping:
     """The diagnostics of groups that are sampled by a rule (all alike, where there is none) from round ``t`` on."""
     members = [g.members for g in groups]
     log_weights = np.zeros(len(groups)) if sampling is None else sampling(group_view(label_counts, members))
-    return diagnose(t, [g.aggregator for g in groups], members, label_counts, log_weights)
+    return diagnose(t, [g.aggregator for g in groups], members, label_counts, log_weights, estimates)
 
 
 def charge_formation(session: Session, formation: Chosen, groups: Sequence[Group], t: int) -> Steps:

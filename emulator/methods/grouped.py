@@ -306,7 +306,7 @@ def form(
     groups = form_groups(
         session.world.fleet, counts, params.formation, params.aggregator, session.seed, t, estimates, clusters
     )
-    session.note_groups(grouping_of(groups, counts, getattr(params, "sampling", None), t))
+    session.note_groups(grouping_of(groups, counts, getattr(params, "sampling", None), t, estimates))
     return groups
 
 
