@@ -90,13 +90,18 @@ QUANTITIES: dict[str, tuple[str, str, tuple[Unit, ...]]] = {
     "time": ("time_s", "Emulated time", _SECONDS),
     "bytes": ("bytes_total", "Data over all links", _BYTES),
     "cost": ("cost_s", "Cost", _COST),
+    "group-size": ("group_size", "Clients of a group, mean", (Unit("", 1.0),)),
+    "group-cov": ("group_cov", "CoV of a group, mean", (Unit("", 1.0),)),
+    "intra-cs": ("intra_cs", "Intra-CS as printed in S1", (Unit("", 1.0),)),
+    "inter-cs": ("inter_cs", "Inter-CS as printed in S1", (Unit("", 1.0),)),
+    "vts": ("vts", "Likeness of sets to the virtual target (VTS)", (Unit("", 1.0),)),
     "rounds-to-target": ("round_to_target", "Rounds to {target}", (Unit("", 1.0),)),
     "time-to-target": ("time_to_target_s", "Emulated time to {target}", _SECONDS),
     "bytes-to-target": ("bytes_to_target", "Data to {target}", _BYTES),
     "cost-to-target": ("cost_to_target_s", "Cost to {target}", _COST),
 }
 Quantity = Literal[
-    "final-accuracy", "best-accuracy", "time", "bytes", "cost",
+    "final-accuracy", "best-accuracy", "time", "bytes", "cost", "group-size", "group-cov", "intra-cs", "inter-cs", "vts",
     "rounds-to-target", "time-to-target", "bytes-to-target", "cost-to-target",
 ]  # fmt: skip
 

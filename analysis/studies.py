@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 INDEX = "study.json"
 
 FINAL = ("time_s", "bytes_total", "cost_s", "energy_j")  # of the last evaluation
+# Of the last formation of groups: what the study calls it, and its column in groupings.csv.
+GROUPS = {
+    "group_size": "mean_size", "group_cov": "mean_cov", "intra_cs": "intra_cs", "inter_cs": "inter_cs", "vts": "vts",
+}  # fmt: skip
 TO_TARGET = ("round_to_target", "time_to_target_s", "bytes_to_target", "cost_to_target_s")
 
 
@@ -34,7 +38,8 @@ class StudyResults:
     """A study as its folder tells it.
 
     ``table`` has a row for each evaluation of each complete run: ``run``, what is varied (``columns``), ``method``, ``seed``, and
-    the metrics (see `analysis.runs.COLUMNS`). ``missing`` are the runs that are not complete.
+    the metrics (see `analysis.runs.COLUMNS`), and the figures of the run's last groups (`GROUPS`). ``missing`` are the runs that
+    are not complete.
     """
 
     folder: Path
@@ -67,13 +72,22 @@ def load_study(folder: Path | str) -> StudyResults:
         if run is None or run.status != COMPLETE:
             missing.append(identity["run"])
             continue
-        table = run.metrics.copy()
+        table = run.metrics.copy().assign(**_last_groups(place))
         for i, (column, value) in enumerate(identity.items()):
             table.insert(i, column, value)
         found.append(table)
     if not found:
         raise InputError(f"no run of the study in '{folder}' is complete")
     return StudyResults(folder, name, columns, target, pd.concat(found, ignore_index=True), tuple(missing))
+
+
+def _last_groups(folder: Path) -> dict[str, float]:
+    """The figures of the groups that a run formed last; nan where it formed none, or where they were not measured."""
+    import pandas as pd
+
+    path = folder / "groupings.csv"
+    last: Mapping[Any, Any] = dict(pd.read_csv(path).iloc[-1]) if path.is_file() else {}
+    return {name: float(last.get(column, math.nan)) for name, column in GROUPS.items()}
 
 
 def each_run(table: pd.DataFrame) -> Iterator[pd.DataFrame]:
@@ -94,7 +108,7 @@ def per_run(results: StudyResults) -> pd.DataFrame:
         first, last = run.iloc[0], run.iloc[-1]
         row: dict[str, Any] = {c: first[c] for c in _identifying(results.table)}
         row |= {"final_accuracy": float(last["accuracy"]), "best_accuracy": float(run["accuracy"].max())}
-        row |= {column: float(last[column]) for column in FINAL}
+        row |= {column: float(last[column]) for column in (*FINAL, *GROUPS)}
         if results.target is not None:
             reach = first_reach(run, results.target)
             taken = (math.nan,) * 4
@@ -123,7 +137,7 @@ def summarise(results: StudyResults) -> pd.DataFrame:
         if "method" not in columns:
             row["method"] = group["method"].iloc[0]
         row["seeds"] = len(group)
-        quantities = ["final_accuracy", "best_accuracy", *FINAL]
+        quantities = ["final_accuracy", "best_accuracy", *FINAL, *GROUPS]
         if results.target is not None:
             row |= {"target_accuracy": results.target, "reached": int(group["round_to_target"].notna().sum())}
             quantities += TO_TARGET
