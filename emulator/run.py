@@ -92,6 +92,8 @@ def prepare(folder: Path, scenario: Scenario, overwrite: bool = False) -> bool:
         raise InputError(
             f"{folder} holds a run of another scenario; choose another --out, or replace it with --overwrite"
         )
+    for half_written in folder.glob(".*.part*"):  # by a process that was killed while it wrote
+        half_written.unlink()
     return status_of(folder) != COMPLETE
 
 
