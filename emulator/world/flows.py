@@ -107,9 +107,12 @@ class Solo:
 class Bundle:
     """Flows of equal rate. ``served_bits`` is the virtual clock: what each member was sent since the bundle began."""
 
-    __slots__ = ("cap_bps", "heap", "key", "links", "rate_bps", "served_bits", "size", "updated_s", "version")
+    __slots__ = ("cap_bps", "heap", "key", "links", "number", "rate_bps", "served_bits", "size", "updated_s", "version")
 
-    def __init__(self, key: tuple[object, ...], links: tuple[Link, ...], cap_bps: float, now: float) -> None:
+    def __init__(
+        self, number: int, key: tuple[object, ...], links: tuple[Link, ...], cap_bps: float, now: float
+    ) -> None:
+        self.number = number
         self.key = key
         self.links = links  # those with others on them
         self.cap_bps = cap_bps

@@ -228,7 +228,7 @@ class SharedNetwork:
         key = (*(link.name for link in shared), cap_bps)
         bundle = self._bundles.get(key)
         if bundle is None:
-            bundle = self._bundles[key] = Bundle(key, shared, cap_bps, now)
+            bundle = self._bundles[key] = Bundle(next(self._numbers), key, shared, cap_bps, now)
             for link in shared:
                 link.bundles[bundle] = None
         bundle.advance(now)
@@ -308,11 +308,13 @@ class SharedNetwork:
         bundle.version += 1
         if bundle.heap and bundle.rate_bps > 0:
             left_bits = max(0.0, bundle.heap[0][0] - bundle.served_bits)
-            heapq.heappush(self._ends, (now + left_bits / bundle.rate_bps, bundle.version, id(bundle), bundle))
+            # Of several that end together the oldest comes first, on every machine and in every run.
+            due_s = now + left_bits / bundle.rate_bps
+            heapq.heappush(self._ends, (due_s, bundle.number, bundle.version, bundle))
 
     def _wake_up(self) -> None:
         """Makes sure to be there when the next flow ends."""
-        while self._ends and self._ends[0][1] != self._ends[0][3].version:
+        while self._ends and self._ends[0][2] != self._ends[0][3].version:
             heapq.heappop(self._ends)
         if self._ends and self._ends[0][0] < self._wakes_at:
             self._wakes_at = self._ends[0][0]
@@ -325,8 +327,8 @@ class SharedNetwork:
         now = self._env.now
         self._wakes_at = math.inf
         horizon = now + 4 * math.ulp(now)  # the clock may have been set a rounding short of what was due
-        while self._ends and (self._ends[0][0] <= horizon or self._ends[0][1] != self._ends[0][3].version):
-            _, version, _, bundle = heapq.heappop(self._ends)
+        while self._ends and (self._ends[0][0] <= horizon or self._ends[0][2] != self._ends[0][3].version):
+            _, _, version, bundle = heapq.heappop(self._ends)
             if version != bundle.version:
                 continue
             bundle.advance(now)
