@@ -14,7 +14,16 @@ from rich.table import Table
 
 from emulator import __version__, scenario
 from emulator.cli import listing
-from emulator.cli.app import PluginOption, ScenarioArgument, SetOption, app, import_plugins, out, slug
+from emulator.cli.app import (
+    NoTrainingOption,
+    PluginOption,
+    ScenarioArgument,
+    SetOption,
+    app,
+    import_plugins,
+    out,
+    slug,
+)
 from emulator.errors import InputError
 from emulator.files import write_text
 
@@ -35,10 +44,15 @@ def _root(
 
 
 @app.command()
-def validate(name: ScenarioArgument, changes: SetOption = None, plugin: PluginOption = None) -> None:
+def validate(
+    name: ScenarioArgument,
+    changes: SetOption = None,
+    no_training: NoTrainingOption = False,
+    plugin: PluginOption = None,
+) -> None:
     """Check a scenario and say what it describes, without running it."""
     import_plugins(plugin)
-    loaded = scenario.load(name, changes or ())
+    loaded = scenario.load(name, changes or (), training=not no_training)
     s = loaded.scenario
     method = s.method.params.preset or s.method.kind
     out.print(

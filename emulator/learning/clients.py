@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from emulator.errors import InputError
-from emulator.learning.data.arrays import ArraySet
+from emulator.learning.data.arrays import ArraySet, Outline
 from emulator.learning.partitions import label_counts
 from emulator.rng import stream
 from emulator.scenario.schema import Scenario
@@ -15,17 +15,28 @@ class ClientData:
     """Who holds which training samples. Reads the data set when it is made."""
 
     def __init__(self, scenario: Scenario) -> None:
-        data = scenario.data
-        self.arrays: ArraySet = data.set()
-        pool, self.public = split_public(self.arrays.y_train, self.arrays.classes, data.public, scenario.seed)
-        parts = data.partition(
-            self.arrays.y_train[pool],
-            scenario.topology.clients,
-            self.arrays.classes,
-            stream(scenario.seed, "partition"),
-        )
-        self.parts: list[np.ndarray] = [pool[p] for p in parts]
-        self.label_counts = label_counts(self.arrays.y_train, self.parts, self.arrays.classes)
+        self.arrays: ArraySet = scenario.data.set()
+        labels, classes = self.arrays.y_train, self.arrays.classes
+        self.parts, self.public = deal_out(scenario, labels, classes, scenario.topology.clients)
+        self.label_counts = label_counts(labels, self.parts, classes)
+
+
+def deal_out(scenario: Scenario, labels: np.ndarray, classes: int, clients: int) -> tuple[list[np.ndarray], np.ndarray]:
+    """The samples of each of so many clients, and the public ones, as indices of ``labels``, by the scenario's partition."""
+    pool, public = split_public(labels, classes, scenario.data.public, scenario.seed)
+    parts = scenario.data.partition(labels[pool], clients, classes, stream(scenario.seed, "partition"))
+    return [pool[p] for p in parts], public
+
+
+def outline_of(scenario: Scenario) -> Outline:
+    """What is known of the scenario's data set without its samples, as far as the set can tell without reading them."""
+    chosen = scenario.data.set
+    outline = chosen.plugin.facts.get("outline")
+    if outline is not None:
+        found: Outline = outline(chosen.params)
+        return found
+    arrays: ArraySet = chosen()
+    return Outline(arrays.y_train, arrays.classes, arrays.shape)
 
 
 def split_public(labels: np.ndarray, classes: int, per_class: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -87,7 +87,7 @@ class Train(Recipe):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How good a model is on the test set."""
+    """How good a model is on the test set; nan where that was not measured."""
 
     accuracy: float
     loss: float
@@ -120,6 +120,22 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no place in a content key")
 
 
+class Keys:
+    """Content keys of what a scenario learns from: its data set divided between so many clients, and its model."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        versions = [NUMERICS, importlib.metadata.version("torch")]
+        chosen = scenario.data.set
+        self._scenario = scenario
+        self._set = content_key("set", chosen.identity(), chosen.plugin.facts["fingerprint"](chosen.params), versions)
+        self.model = content_key("model", self._set, scenario.model.identity(), scenario.seed, versions)
+
+    def data(self, clients: int) -> str:
+        """The key of the set, divided between so many clients."""
+        data = self._scenario.data
+        return content_key("data", self._set, data.partition.identity(), data.public, clients, self._scenario.seed)
+
+
 class Lab:
     """Models, data and what is known about them, for one scenario.
 
@@ -144,14 +160,9 @@ class Lab:
         self._max_workers = max_workers
         self._rule_keys: dict[int, tuple[Chosen, str]] = {}  # a run has few rules and asks for their keys very often
         self._live: WeakValueDictionary[str, Handle] = WeakValueDictionary()
-        versions = [NUMERICS, importlib.metadata.version("torch")]
-        data = scenario.data
-        identity = data.set.plugin.facts["fingerprint"](data.set.params)
-        self._set_key = content_key("set", data.set.identity(), identity, versions)
-        self._data_key = content_key(
-            "data", self._set_key, data.partition.identity(), data.public, scenario.topology.clients, scenario.seed
-        )
-        self._model_key = content_key("model", self._set_key, scenario.model.identity(), scenario.seed, versions)
+        keys = Keys(scenario)
+        self._data_key = keys.data(scenario.topology.clients)
+        self._model_key = keys.model
 
     @cached_property
     def _engine(self) -> Engine:
@@ -174,13 +185,13 @@ class Lab:
             np.save(file, self._engine.data.label_counts, allow_pickle=False)
             return file.getvalue()
 
-        raw = self._remembered(content_key("clients", self._data_key), compute)
+        raw = self.memory.recall(content_key("clients", self._data_key), compute)
         return ClientFacts(np.load(io.BytesIO(raw), allow_pickle=False))
 
     @cached_property
     def model_facts(self) -> ModelFacts:
         """Size and arithmetic of the model."""
-        raw = self._remembered(content_key("facts", self._model_key), lambda: _to_json(asdict(self._engine.facts)))
+        raw = self.memory.recall(content_key("facts", self._model_key), lambda: _to_json(asdict(self._engine.facts)))
         return ModelFacts(**json.loads(raw))
 
     def initial(self) -> Handle:
@@ -235,7 +246,7 @@ class Lab:
             return _to_json({"accuracy": accuracy, "loss": loss})
 
         limit = self._scenario.evaluate.samples
-        return Evaluation(**json.loads(self._remembered(content_key("evaluation", model.key, limit), compute)))
+        return Evaluation(**json.loads(self.memory.recall(content_key("evaluation", model.key, limit), compute)))
 
     def value(self, handle: Handle) -> Tensor:
         """The vector itself, computed now if need be: wave by wave, each wave all the trainings that are ready."""
@@ -285,13 +296,6 @@ class Lab:
         if isinstance(recipe, Combine):
             return self._engine.combine([_known(p) for p in recipe.parents], recipe.weights)
         return self._engine.initial() if isinstance(recipe, Initial) else self._engine.zeros()
-
-    def _remembered(self, key: str, compute: Callable[[], bytes]) -> bytes:
-        known = self.memory.get(key)
-        if known is None:
-            known = compute()
-            self.memory.put(key, key.partition(":")[0], known)
-        return known
 
 
 class _Pending:

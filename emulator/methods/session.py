@@ -10,7 +10,8 @@ import simpy
 from pydantic import Field
 
 from emulator.accounting import Meter
-from emulator.learning.lab import Handle, Lab
+from emulator.learning.lab import Handle
+from emulator.learning.timing import AnyLab
 from emulator.ledger import EVALUATION, HOPS, Tag
 from emulator.registry import Params
 from emulator.scenario.schema import Scenario
@@ -21,7 +22,7 @@ METRICS = (
     "cost_training_s", "cost_group_s", "cost_s", "energy_j",
 )  # fmt: skip
 
-Metrics = dict[str, float]  # one row of metrics.csv: a value for each name in METRICS
+Metrics = dict[str, float]  # one row of metrics.csv: a value for each name in METRICS; nan where it was not measured
 
 
 class MethodParams(Params):
@@ -36,7 +37,7 @@ class Session:
 
     scenario: Scenario
     world: World
-    lab: Lab
+    lab: AnyLab
     meter: Meter
     on_round: Callable[[int, Metrics], None] = lambda _round, _totals: None  # told after every round, evaluated or not
     metrics: list[Metrics] = field(default_factory=list)

@@ -1,0 +1,203 @@
+"""The lab of a run without training: the same questions, no models.
+
+How long everything takes depends on how many samples of which labels the clients hold and on the size of the model, not on what
+is learned. So `TimingLab` knows these facts, the very ones of a run that trains, and hands out one and the same handle for every
+model. No sample is read, only labels.
+
+Its fleet may be larger than its data set. Then the set is divided between a part of the clients, and all others repeat what
+these hold, in turn.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from emulator.errors import InputError
+from emulator.learning.clients import deal_out, outline_of
+from emulator.learning.data.arrays import Outline
+from emulator.learning.facts import ModelFacts
+from emulator.learning.lab import ClientFacts, Evaluation, Handle, Keys, content_key
+from emulator.learning.memo import RunMemory
+from emulator.learning.partitions import label_counts
+from emulator.registry import Chosen
+from emulator.scenario.schema import Scenario
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+log = logging.getLogger(__name__)
+
+NOT_MEASURED = Evaluation(math.nan, math.nan)
+
+# Between how many clients a set is divided that is too small for the fleet: as many as get so many samples each, on average (the
+# smallest clients of S2 §6.2), and no more than are needed for a lively mix.
+SAMPLES_EACH = 20
+MOST_SERVED = 4000
+
+
+class AnyLab(Protocol):
+    """What methods and runs ask of a lab: `Lab`, or `TimingLab`, which learns nothing."""
+
+    memory: RunMemory
+    asked: int
+    trained: int
+
+    @property
+    def clients(self) -> ClientFacts:
+        """See `Lab.clients`."""
+
+    @property
+    def model_facts(self) -> ModelFacts:
+        """See `Lab.model_facts`."""
+
+    def initial(self) -> Handle:
+        """See `Lab.initial`."""
+
+    def zeros(self) -> Handle:
+        """See `Lab.zeros`."""
+
+    def train(
+        self,
+        model: Handle,
+        client: int,
+        rule: Chosen,
+        round: int,  # noqa: A002
+        first_epoch: int = 0,
+        memory: tuple[Handle, Handle] | None = None,
+    ) -> tuple[Handle, Handle | None]:
+        """See `Lab.train`."""
+
+    def combine(self, vectors: Sequence[Handle], weights: Sequence[float]) -> Handle:
+        """See `Lab.combine`."""
+
+    def evaluate(self, model: Handle) -> Evaluation:
+        """See `Lab.evaluate`."""
+
+    def value(self, handle: Handle) -> Tensor:
+        """See `Lab.value`."""
+
+    def values(self) -> dict[str, Tensor]:
+        """See `Lab.values`."""
+
+    def close(self) -> None:
+        """See `Lab.close`."""
+
+
+class TimingLab:
+    """What is known of a scenario without training anything. See `AnyLab` for what it is asked."""
+
+    def __init__(self, scenario: Scenario, memory: RunMemory) -> None:
+        self.memory = memory
+        self.asked = 0  # local trainings that methods asked for
+        self.trained = 0
+        self._scenario = scenario
+        self._keys = Keys(scenario)
+        self._model = Handle("nothing learned")
+
+    @cached_property
+    def clients(self) -> ClientFacts:
+        """What the clients hold: as in a run with training, wherever the data set has enough for all of them."""
+        wanted = self._scenario.topology.clients
+        served = int(self.memory.recall(content_key("served", self._keys.data(wanted)), self._count_served))
+        raw = self.memory.recall(content_key("clients", self._keys.data(served)), lambda: self._divide(served))
+        counts = np.load(io.BytesIO(raw), allow_pickle=False)
+        if served < wanted:
+            message = "the data set is divided between %d clients; the other %d of %d repeat what these hold, in turn"
+            log.warning(message, served, wanted - served, wanted)
+            counts = counts[np.arange(wanted) % served]
+        return ClientFacts(counts)
+
+    @cached_property
+    def model_facts(self) -> ModelFacts:
+        """Size and arithmetic of the model."""
+
+        def compute() -> bytes:
+            from emulator.learning.engine import untrained
+            from emulator.learning.facts import model_facts
+
+            shape, classes = self._outline.shape, self._outline.classes
+            return json.dumps(asdict(model_facts(untrained(self._scenario, shape, classes), shape))).encode()
+
+        return ModelFacts(**json.loads(self.memory.recall(content_key("facts", self._keys.model), compute)))
+
+    def initial(self) -> Handle:
+        """The handle that stands for every model."""
+        return self._model
+
+    def zeros(self) -> Handle:
+        """The same handle."""
+        return self._model
+
+    def train(
+        self,
+        model: Handle,
+        client: int,
+        rule: Chosen,
+        round: int,  # noqa: A002
+        first_epoch: int = 0,
+        memory: tuple[Handle, Handle] | None = None,
+    ) -> tuple[Handle, Handle | None]:
+        """The same handle, twice for rules with memory."""
+        self.asked += 1
+        return self._model, None if memory is None else self._model
+
+    def combine(self, vectors: Sequence[Handle], weights: Sequence[float]) -> Handle:
+        """The same handle."""
+        return self._model
+
+    def evaluate(self, model: Handle) -> Evaluation:
+        """Nothing is measured."""
+        return NOT_MEASURED
+
+    def value(self, handle: Handle) -> Tensor:
+        """Raises `InputError`: there are no models to look at."""
+        raise InputError("this method looks at what was learned, so it cannot be run without training", "method")
+
+    def values(self) -> dict[str, Tensor]:
+        """No values."""
+        return {}
+
+    def close(self) -> None:
+        """There is nothing to end."""
+
+    @cached_property
+    def _outline(self) -> Outline:
+        return outline_of(self._scenario)
+
+    def _count_served(self) -> bytes:
+        """Between how many clients the set is divided: all, or else as many as the scenario's own partition finds enough for."""
+        wanted, samples = self._scenario.topology.clients, len(self._outline.y_train)
+        most = min(wanted - 1, MOST_SERVED, samples // SAMPLES_EACH)
+        known = next((n for n in (wanted, most) if n > 1 and self._serves(n)), None)
+        if known is not None:
+            return str(known).encode()
+        self._divide(1)  # raises what is wrong, where that has nothing to do with how many they are
+        low, high = 1, most
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._serves(middle) else (low, middle)
+        return str(low).encode()
+
+    def _serves(self, clients: int) -> bool:
+        try:
+            self._divide(clients)
+        except InputError:
+            return False
+        return True
+
+    def _divide(self, clients: int) -> bytes:
+        """Label counts of so many clients, as `numpy.save` writes them; raises `InputError` where the set cannot serve them."""
+        outline = self._outline
+        parts, _ = deal_out(self._scenario, outline.y_train, outline.classes, clients)
+        file = io.BytesIO()
+        np.save(file, label_counts(outline.y_train, parts, outline.classes), allow_pickle=False)
+        return file.getvalue()
