@@ -8,10 +8,14 @@ Rows stand in the order in which they were booked: an activity when it ends, tho
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from emulator.files import replacing
 
@@ -64,20 +68,61 @@ class Row(NamedTuple):
     group_round: int
 
 
+# How rows are kept: texts as numbers in the ledger's list of texts, in the columns of `Row`.
+TEXTS = ("kind", "who", "peer", "what", "hop")
+PACKED = np.dtype(
+    [(name, "i4" if name in TEXTS else "f8" if name in ("start_s", "end_s") else "i8") for name in Row._fields]
+)
+
+Numbers = npt.NDArray[np.int32]  # of texts
+Reals = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
+
+
 class Ledger:
     """Rows in the order in which things ended, and their file.
 
-    With a ``spill`` file, rows beyond a chunk go there, so that a long run does not fill the memory; ``rows`` then holds
-    the latest only. ``before_spill`` is called while the rows that are about to leave are still there.
+    With a ``spill`` file, rows beyond a chunk go there, so that a long run does not fill the memory; what is kept is
+    then the latest only. ``before_spill`` is called while the rows that are about to leave are still there.
     """
 
     CHUNK = 200_000
 
     def __init__(self, spill: Path | None = None) -> None:
-        self.rows: list[Row] = []
+        self.texts: list[str] = []
         self.before_spill: Callable[[], None] = lambda: None
+        self._numbers: dict[str, int] = {}
+        self._packed = np.zeros(512, PACKED)
+        self._count = self._room = 0  # rows that are there, and that there can be before more room is made
         self._spill = spill
         self._writer: Any = None
+        self.number("")  # the empty text is number 0
+
+    @property
+    def packed(self) -> np.ndarray:
+        """The rows that are kept, as `PACKED`; valid until the next one is added."""
+        return self._packed[: self._count]
+
+    @property
+    def rows(self) -> list[Row]:
+        """The rows that are kept, with their texts."""
+        where = [name in TEXTS for name in Row._fields]
+        return [
+            Row(*(self.texts[v] if text else v for v, text in zip(values, where, strict=True)))
+            for values in self.packed.tolist()
+        ]
+
+    def number(self, text: str) -> int:
+        """The number of a text in `texts`; a new one where it is new."""
+        known = self._numbers.get(text)
+        if known is None:
+            known = self._numbers[text] = len(self.texts)
+            self.texts.append(text)
+        return known
+
+    def numbers(self, texts: Iterable[str]) -> Numbers:
+        """The numbers of several texts, for `add_all`."""
+        return np.array([self.number(text) for text in texts], np.int32)
 
     def add(
         self,
@@ -92,12 +137,53 @@ class Ledger:
         hop: str = "",
     ) -> None:
         """Appends a row."""
-        place = (tag.round, tag.group, tag.group_round)
-        self.rows.append(Row(kind, who, peer, start_s, end_s, size_bytes, samples, tag.what, hop, *place))
-        if self._spill is not None and len(self.rows) >= self.CHUNK:
+        known = self._numbers
+        try:
+            texts = known[kind], known[who], known[peer], known[tag.what], known[hop]
+        except KeyError:
+            texts = tuple(map(self.number, (kind, who, peer, tag.what, hop)))  # type: ignore[assignment]
+        if self._count == self._room:
+            self._make_room(1)
+        self._packed[self._count] = (
+            *texts[:3], start_s, end_s, size_bytes, samples, *texts[3:], tag.round, tag.group, tag.group_round,
+        )  # fmt: skip
+        self._count += 1
+
+    def add_all(
+        self,
+        count: int,
+        kind: str,
+        who: Numbers | int,
+        start_s: Reals | float,
+        end_s: Reals | float,
+        tag: Tag,
+        peer: Numbers | int = 0,
+        size_bytes: Counts | int = 0,
+        samples: Counts | int = 0,
+        hop: str = "",
+    ) -> None:
+        """Appends ``count`` rows that differ in what is given as an array. Texts of nodes are given by their numbers."""
+        if self._count + count > self._room:
+            self._make_room(count)
+        rows, number = self._packed[self._count : self._count + count], self.number
+        rows[:] = (
+            number(kind), 0, 0, 0.0, 0.0, 0, 0, number(tag.what), number(hop), tag.round, tag.group, tag.group_round,
+        )  # fmt: skip
+        rows["who"], rows["peer"] = who, peer
+        rows["start_s"], rows["end_s"] = start_s, end_s
+        rows["bytes"], rows["samples"] = size_bytes, samples
+        self._count += count
+
+    def _make_room(self, count: int) -> None:
+        """Room for so many more rows. Where they would be more than a chunk, those before them leave first."""
+        most = sys.maxsize if self._spill is None else self.CHUNK
+        if self._spill is not None and self._count and self._count + count > most:
             self.before_spill()
             self._write_rows(self._spill)
-            self.rows.clear()
+            self._count = 0
+        if self._count + count > len(self._packed):
+            self._packed = np.concatenate([self.packed, np.zeros(len(self._packed) + count, PACKED)])
+        self._room = max(self._count + count, min(len(self._packed), most))
 
     def write(self, path: Path) -> None:
         """Writes all rows, spilled ones included, as Parquet to ``path``, whole or not at all. Ends the ledger."""
@@ -112,16 +198,23 @@ class Ledger:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        text, real, whole = pa.dictionary(pa.int32(), pa.string()), pa.float64(), pa.int64()
-        kinds = {"start_s": real, "end_s": real}
-        kinds |= dict.fromkeys(("bytes", "samples", "round", "group", "group_round"), whole)
-        schema = pa.schema([(name, kinds.get(name, text)) for name in Row._fields])
-        columns = list(zip(*self.rows, strict=True)) or [()] * len(Row._fields)
-        arrays = [pa.array(column, type=schema.field(i).type) for i, column in enumerate(columns)]
+        types = {"f8": pa.float64(), "i8": pa.int64(), "i4": pa.dictionary(pa.int32(), pa.string())}
+        schema = pa.schema([(name, types[PACKED[name].str[1:]]) for name in Row._fields])
+        columns = []
+        for name in Row._fields:
+            values = np.ascontiguousarray(self.packed[name])
+            if name in TEXTS:
+                used = np.flatnonzero(np.bincount(values, minlength=len(self.texts)))
+                place_of = np.zeros(len(self.texts), np.int32)
+                place_of[used] = np.arange(len(used))
+                texts = pa.array([self.texts[v] for v in used.tolist()], pa.string())
+                columns.append(pa.DictionaryArray.from_arrays(place_of[values], texts))
+            else:
+                columns.append(pa.array(values))
         if self._writer is None:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._writer = pq.ParquetWriter(path, schema, compression="zstd")
-        self._writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
+        self._writer.write_table(pa.Table.from_arrays(columns, schema=schema))
 
 
 def read(path: Path) -> pd.DataFrame:
