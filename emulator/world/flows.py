@@ -77,9 +77,12 @@ class Link:
 
 
 class Solo:
-    """A flow that is alone on all its links, from ``start_s`` on; its last byte arrives ``after_s`` after it has left."""
+    """A flow that is alone on all its links, from ``start_s`` on; its last byte arrives ``after_s`` after it has left.
 
-    __slots__ = ("after_s", "arrived", "links", "rate_bps", "size_bits", "start_s")
+    ``joined`` says that somebody came to one of them, so that it arrives later than was foreseen.
+    """
+
+    __slots__ = ("after_s", "arrived", "joined", "links", "rate_bps", "size_bits", "start_s")
 
     def __init__(
         self,
@@ -96,9 +99,10 @@ class Solo:
         self.start_s = start_s
         self.after_s = after_s
         self.arrived = arrived
+        self.joined = False
 
-    def leave(self, event: simpy.Event) -> None:
-        """Frees its links, unless somebody has joined it."""
+    def leave(self) -> None:
+        """Frees its links."""
         for link in self.links:
             if link.solo is self:
                 link.solo = None

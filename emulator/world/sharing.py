@@ -94,25 +94,29 @@ class SharedNetwork:
         """A flow that nobody else is in the way of: when it arrives is known at once."""
         now = self._env.now
         rate_bps = min(link.rate_bps for link in links)
-        solo = Solo(links, size_bits, rate_bps, now, after_s, _succeed(self._env.event()))
+        solo = Solo(links, size_bits, rate_bps, now, after_s, self._env.event())
         for link in links:
             link.solo = solo
-        solo.arrived.callbacks.append(solo.leave)
-        self._env.schedule(solo.arrived, delay=size_bits / rate_bps + after_s)
+        due = _succeed(self._env.event())
+        due.callbacks.append(lambda _: self._arrive(solo))
+        self._env.schedule(due, delay=size_bits / rate_bps + after_s)
         return solo.arrived
+
+    def _arrive(self, solo: Solo) -> None:
+        """The instant that was foreseen for a flow that was alone when it started."""
+        if not solo.joined:
+            solo.leave()
+            _happen(solo.arrived)
 
     def _join(self, solo: Solo) -> None:
         """Somebody comes to a link of a flow that was alone: from now on it is a flow like others, with what is left of it."""
-        for link in solo.links:
-            link.solo = None
+        solo.leave()
         left_bits = solo.size_bits - solo.rate_bps * (self._env.now - solo.start_s)
         if left_bits <= _NOTHING_BITS:  # its bytes have left, only its latency is not over yet
             return
         flow = Flow(next(self._numbers), solo.links, left_bits, self._env.event())
-        # Its arrival was fixed too early. Nobody needs to know: the event stays, and is scheduled anew when its time has come.
-        self._env._queue[:] = [entry for entry in self._env._queue if entry[3] is not solo.arrived]
-        heapq.heapify(self._env._queue)
-        flow.done.callbacks.append(lambda _: self._env.schedule(solo.arrived, delay=solo.after_s))
+        solo.joined = True  # its arrival was foreseen too early
+        flow.done.callbacks.append(lambda _: self._env.schedule(_succeed(solo.arrived), delay=solo.after_s))
         self._take_in(flow)
 
     def _take_in(self, flow: Flow) -> None:
@@ -350,3 +354,11 @@ def _succeed(event: simpy.Event) -> simpy.Event:
     event._ok = True
     event._value = None
     return event
+
+
+def _happen(event: simpy.Event) -> None:
+    """Lets an event happen at once, in place of the one that is happening, rather than as another one of this instant."""
+    callbacks = _succeed(event).callbacks
+    event.callbacks = None  # type: ignore[assignment]
+    for callback in callbacks:
+        callback(event)
