@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Iterable
 from typing import Protocol
@@ -134,27 +135,42 @@ class Bundle:
 
 
 def max_min(bundles: Iterable[Bundle]) -> dict[Bundle, float]:
-    """Max-min fair rates by progressive filling: all rates rise together until a link is full or a flow is at its own limit."""
+    """Max-min fair rates by progressive filling: all rates rise together until a link is full or a flow is at its own limit.
+
+    The bundles must be all those that are connected by narrow links.
+    """
     rates: dict[Bundle, float] = {}
-    open_bundles = dict.fromkeys(bundles)
-    left = {link: link.rate_bps for b in open_bundles for link in b.links if link.narrow}
+    order = {bundle: i for i, bundle in enumerate(bundles)}
+    left = {link: link.rate_bps for b in order for link in b.links if link.narrow}
     counts = dict.fromkeys(left, 0)
-    for bundle in open_bundles:
+    for bundle in order:
         for link in bundle.links:
             if link in counts:
                 counts[link] += bundle.size
-    while open_bundles:
-        narrowest = min((link for link in left if counts[link]), key=lambda k: left[k] / counts[k], default=None)
-        level = math.inf if narrowest is None else max(0.0, left[narrowest] / counts[narrowest])
-        frozen = [b for b in open_bundles if b.cap_bps <= level]
+    rising = sorted(order, key=lambda b: b.cap_bps, reverse=True)  # the next to be at its own limit is the last
+    levels = [(left[link] / counts[link], i, counts[link], link) for i, link in enumerate(left)]
+    heapq.heapify(levels)
+    places = {link: i for _, i, _, link in levels}
+    while len(rates) < len(order):
+        while levels and levels[0][2] != counts[levels[0][3]]:
+            heapq.heappop(levels)  # of an earlier count
+        level = max(0.0, levels[0][0]) if levels else math.inf
+        frozen: list[Bundle] = []
+        while rising and (rising[-1] in rates or rising[-1].cap_bps <= level):
+            bundle = rising.pop()
+            if bundle not in rates:
+                frozen.append(bundle)
         if not frozen:
-            assert narrowest is not None
-            frozen = [b for b in open_bundles if narrowest in b.links]
-        for bundle in frozen:
-            rates[bundle] = min(bundle.cap_bps, level)
-            del open_bundles[bundle]
+            frozen = [b for b in levels[0][3].bundles if b not in rates]
+        changed: dict[Link, None] = {}
+        for bundle in sorted(frozen, key=order.__getitem__):
+            rate_bps = rates[bundle] = min(bundle.cap_bps, level)
             for link in bundle.links:
                 if link in left:
-                    left[link] -= rates[bundle] * bundle.size
+                    left[link] -= rate_bps * bundle.size
                     counts[link] -= bundle.size
+                    changed[link] = None
+        for link in changed:
+            if counts[link]:
+                heapq.heappush(levels, (left[link] / counts[link], places[link], counts[link], link))
     return rates

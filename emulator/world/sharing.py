@@ -63,6 +63,7 @@ class SharedNetwork:
             tuple[float, int, int, Bundle]
         ] = []  # when bundles lose their next member; old versions are skipped
         self._wakes_at = math.inf
+        self._wake: simpy.Event | None = None  # the event of that instant
 
     def transfer(self, route: Sequence[Leg], size_bytes: int) -> simpy.Event:
         """An event that happens when the last byte has arrived."""
@@ -322,12 +323,14 @@ class SharedNetwork:
             heapq.heappop(self._ends)
         if self._ends and self._ends[0][0] < self._wakes_at:
             self._wakes_at = self._ends[0][0]
-            event = _succeed(self._env.event())
-            event.callbacks.append(lambda _: self._finish_flows())
-            self._env.schedule(event, delay=max(0.0, self._wakes_at - self._env.now))
+            self._wake = _succeed(self._env.event())
+            self._wake.callbacks.append(self._finish_flows)
+            self._env.schedule(self._wake, delay=max(0.0, self._wakes_at - self._env.now))
 
-    def _finish_flows(self) -> None:
+    def _finish_flows(self, wake: simpy.Event) -> None:
         """Ends every flow that is due now."""
+        if wake is not self._wake:
+            return  # something else was due earlier, and what this one was for has another one since
         now = self._env.now
         self._wakes_at = math.inf
         horizon = now + 4 * math.ulp(now)  # the clock may have been set a rounding short of what was due
