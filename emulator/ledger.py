@@ -7,9 +7,7 @@ Rows stand in the order in which they were booked: an activity when it ends, tho
 
 from __future__ import annotations
 
-import dataclasses
-import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -48,7 +46,7 @@ class Tag:
 
     def but(self, what: str) -> Tag:
         """The same place in the run, for another purpose."""
-        return dataclasses.replace(self, what=what)
+        return Tag(what, self.round, self.group, self.group_round)
 
 
 class Row(NamedTuple):
@@ -68,8 +66,9 @@ class Row(NamedTuple):
     group_round: int
 
 
-# How rows are kept: texts as numbers in the ledger's list of texts, in the columns of `Row`.
+# How rows are kept: in the columns of `Row`, texts as numbers in the ledger's list of texts.
 TEXTS = ("kind", "who", "peer", "what", "hop")
+MANY = ("who", "peer", "start_s", "end_s", "bytes", "samples")  # in which rows that come together may differ
 PACKED = np.dtype(
     [(name, "i4" if name in TEXTS else "f8" if name in ("start_s", "end_s") else "i8") for name in Row._fields]
 )
@@ -87,13 +86,16 @@ class Ledger:
     """
 
     CHUNK = 200_000
+    AT_ONCE = 8192  # rows that are packed together
 
     def __init__(self, spill: Path | None = None) -> None:
         self.texts: list[str] = []
         self.before_spill: Callable[[], None] = lambda: None
         self._numbers: dict[str, int] = {}
+        self._new: list[tuple[Any, ...]] = []  # not packed yet: how many rows, and their values in the order of `Row`
+        self._new_rows = 0
         self._packed = np.zeros(512, PACKED)
-        self._count = self._room = 0  # rows that are there, and that there can be before more room is made
+        self._count = 0
         self._spill = spill
         self._writer: Any = None
         self.number("")  # the empty text is number 0
@@ -101,6 +103,7 @@ class Ledger:
     @property
     def packed(self) -> np.ndarray:
         """The rows that are kept, as `PACKED`; valid until the next one is added."""
+        self._pack()
         return self._packed[: self._count]
 
     @property
@@ -137,58 +140,63 @@ class Ledger:
         hop: str = "",
     ) -> None:
         """Appends a row."""
-        known = self._numbers
-        try:
-            texts = known[kind], known[who], known[peer], known[tag.what], known[hop]
-        except KeyError:
-            texts = tuple(map(self.number, (kind, who, peer, tag.what, hop)))  # type: ignore[assignment]
-        if self._count == self._room:
-            self._make_room(1)
-        self._packed[self._count] = (
-            *texts[:3], start_s, end_s, size_bytes, samples, *texts[3:], tag.round, tag.group, tag.group_round,
-        )  # fmt: skip
-        self._count += 1
+        self.add_all(1, kind, who, start_s, end_s, tag, peer, size_bytes, samples, hop)
 
     def add_all(
         self,
         count: int,
         kind: str,
-        who: Numbers | int,
+        who: Numbers | str,
         start_s: Reals | float,
         end_s: Reals | float,
         tag: Tag,
-        peer: Numbers | int = 0,
+        peer: Numbers | str = "",
         size_bytes: Counts | int = 0,
         samples: Counts | int = 0,
         hop: str = "",
     ) -> None:
-        """Appends ``count`` rows that differ in what is given as an array. Texts of nodes are given by their numbers."""
-        if self._count + count > self._room:
-            self._make_room(count)
-        rows, number = self._packed[self._count : self._count + count], self.number
-        rows[:] = (
-            number(kind), 0, 0, 0.0, 0.0, 0, 0, number(tag.what), number(hop), tag.round, tag.group, tag.group_round,
-        )  # fmt: skip
-        rows["who"], rows["peer"] = who, peer
-        rows["start_s"], rows["end_s"] = start_s, end_s
-        rows["bytes"], rows["samples"] = size_bytes, samples
-        self._count += count
+        """Appends ``count`` rows that differ in what is given as an array: of several nodes, the `numbers` of their names."""
+        place = (tag.round, tag.group, tag.group_round)
+        self._new.append((count, kind, who, peer, start_s, end_s, size_bytes, samples, tag.what, hop, *place))
+        self._new_rows += count
+        if self._new_rows >= self.AT_ONCE or (self._spill is not None and self._new_rows >= self.CHUNK):
+            self._pack()
 
-    def _make_room(self, count: int) -> None:
-        """Room for so many more rows. Where they would be more than a chunk, those before them leave first."""
-        most = sys.maxsize if self._spill is None else self.CHUNK
-        if self._spill is not None and self._count and self._count + count > most:
+    def _pack(self) -> None:
+        """Packs the rows that are new. Where they would be more than a chunk, those before them leave first."""
+        if not self._new:
+            return
+        new, total = self._new, self._new_rows
+        self._new, self._new_rows = [], 0
+        if self._spill is not None and self._count and self._count + total > self.CHUNK:
             self.before_spill()
             self._write_rows(self._spill)
             self._count = 0
-        if self._count + count > len(self._packed):
-            self._packed = np.concatenate([self.packed, np.zeros(len(self._packed) + count, PACKED)])
-        self._room = max(self._count + count, min(len(self._packed), most))
+        if self._count + total > len(self._packed):
+            self._packed = np.concatenate([self._packed[: self._count], np.zeros(len(self._packed) + total, PACKED)])
+        rows = self._packed[self._count : self._count + total]
+        self._count += total
+        counts, *columns = zip(*new, strict=True)
+        ends = np.cumsum(counts)
+        for name, values in zip(Row._fields, columns, strict=True):
+            arrays = [i for i, v in enumerate(values) if type(v) is np.ndarray] if name in MANY else []
+            alone: Sequence[Any] = values
+            if arrays:
+                alone = [("" if name in TEXTS else 0) if type(v) is np.ndarray else v for v in values]
+            if name in TEXTS:
+                for text in set(alone):
+                    self.number(text)
+                alone = [self._numbers[text] for text in alone]
+            column = rows[name]
+            column[:] = alone if total == len(new) else np.repeat(np.array(alone, PACKED[name]), counts)
+            for i in arrays:
+                column[ends[i] - counts[i] : ends[i]] = values[i]
 
     def write(self, path: Path) -> None:
         """Writes all rows, spilled ones included, as Parquet to ``path``, whole or not at all. Ends the ledger."""
         with replacing(path) as aside:
             target = self._spill or aside
+            self._pack()
             self._write_rows(target)
             self._writer.close()
             if target != aside:
@@ -200,21 +208,28 @@ class Ledger:
 
         types = {"f8": pa.float64(), "i8": pa.int64(), "i4": pa.dictionary(pa.int32(), pa.string())}
         schema = pa.schema([(name, types[PACKED[name].str[1:]]) for name in Row._fields])
-        columns = []
-        for name in Row._fields:
-            values = np.ascontiguousarray(self.packed[name])
-            if name in TEXTS:
-                used = np.flatnonzero(np.bincount(values, minlength=len(self.texts)))
-                place_of = np.zeros(len(self.texts), np.int32)
-                place_of[used] = np.arange(len(used))
-                texts = pa.array([self.texts[v] for v in used.tolist()], pa.string())
-                columns.append(pa.DictionaryArray.from_arrays(place_of[values], texts))
-            else:
-                columns.append(pa.array(values))
+        packed = self._packed[: self._count]
+        columns = [self._column(packed[name], name in TEXTS) for name in Row._fields]
         if self._writer is None:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._writer = pq.ParquetWriter(path, schema, compression="zstd")
         self._writer.write_table(pa.Table.from_arrays(columns, schema=schema))
+
+    def _column(self, values: np.ndarray, are_texts: bool) -> Any:
+        """A column of the file. Made from its bytes: ``pyarrow.array`` would import pandas, which takes as long as a run may."""
+        import pyarrow as pa
+
+        if not are_texts:
+            kind = pa.float64() if values.dtype.kind == "f" else pa.int64()
+            return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values.tobytes())])
+        used = np.flatnonzero(np.bincount(values, minlength=len(self.texts)))
+        places = np.zeros(len(self.texts), np.int32)
+        places[used] = np.arange(len(used))
+        texts = [self.texts[number].encode() for number in used.tolist()]
+        ends = np.cumsum([0, *map(len, texts)], dtype=np.int32)
+        words = pa.StringArray.from_buffers(len(texts), pa.py_buffer(ends), pa.py_buffer(b"".join(texts)))
+        numbers = pa.Array.from_buffers(pa.int32(), len(values), [None, pa.py_buffer(places[values])])
+        return pa.DictionaryArray.from_arrays(numbers, words)
 
 
 def read(path: Path) -> pd.DataFrame:

@@ -60,8 +60,7 @@ def test_rows_that_come_together_are_rows_like_others(
             one.add(ledger.COMPUTE, who, float(i), i + end, tag, samples=i)
         one.add(ledger.EVALUATION, "cloud", float(i), float(i), Tag("evaluation", i))
         numbers = many.numbers(nodes)
-        to = many.number("edge-0")
-        many.add_all(3, ledger.TRANSFER, numbers, float(i), i + ends, tag, to, 10 + i, hop=ledger.CLIENT_SERVER)
+        many.add_all(3, ledger.TRANSFER, numbers, float(i), i + ends, tag, "edge-0", 10 + i, hop=ledger.CLIENT_SERVER)
         many.add_all(3, ledger.COMPUTE, numbers, float(i), i + ends, tag, samples=np.full(3, i))
         many.add(ledger.EVALUATION, "cloud", float(i), float(i), Tag("evaluation", i))
         if i % 4 == 0:
