@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import simpy
 
 SLACK = 1e-9  # relative: what a sum of rates may exceed a bandwidth by rounding alone
+NOTHING_BITS = 0.01  # equal flows end together: what rounding sets apart by less than this is one instant
 
 
 class Capacity(Protocol):
@@ -23,17 +24,33 @@ class Capacity(Protocol):
 
 
 class Flow:
-    """A transfer on its way. ``done`` happens when its last byte has left; `SharedNetwork.stop` takes it off the links."""
+    """A transfer on its way. ``done`` happens when its last byte has left; `SharedNetwork.stop` takes it off the links.
 
-    __slots__ = ("bundle", "done", "ends_at", "links", "number", "size_bits")
+    It may stand for ``count`` transfers that are alike and start together: each has a link of its own of ``own_bps``, beside the
+    ``links`` that all of them cross. Then ``ended`` is called at once in place of ``done``.
+    """
 
-    def __init__(self, number: int, links: tuple[Link, ...], size_bits: float, done: simpy.Event) -> None:
+    __slots__ = ("bundle", "count", "done", "ended", "ends_at", "links", "number", "own_bps", "size_bits")
+
+    def __init__(
+        self,
+        number: int,
+        links: tuple[Link, ...],
+        size_bits: float,
+        done: simpy.Event,
+        count: int = 1,
+        own_bps: float = math.inf,
+        ended: Callable[[], None] | None = None,
+    ) -> None:
         self.number = number
         self.links = links
         self.size_bits = size_bits
         self.bundle: Bundle | None = None
         self.ends_at = 0.0  # on the bundle's virtual clock
         self.done = done
+        self.count = count
+        self.own_bps = own_bps
+        self.ended = ended
 
 
 class Link:
@@ -44,6 +61,7 @@ class Link:
         "capacity",
         "coming",
         "constant",
+        "crossing",
         "demand_bps",
         "flows",
         "name",
@@ -60,6 +78,7 @@ class Link:
         self.solo: Solo | None = None  # the one flow on it, where it is alone on all its links
         self.rate_bps = 0.0  # its bandwidth now
         self.flows: dict[Flow, None] = {}
+        self.crossing = 0  # the transfers that these flows stand for
         self.coming = 0  # flows of this instant that are not taken in yet
         self.bundles: dict[Bundle, None] = {}
         self.demand_bps = 0.0  # the sum over flows of what each could use alone
@@ -74,7 +93,7 @@ class Link:
     @property
     def narrow(self) -> bool:
         """Whether it cannot carry all of its flows at their full speed."""
-        return len(self.flows) > 1 and self.demand_bps > self.rate_bps * (1 + SLACK)
+        return self.crossing > 1 and self.demand_bps > self.rate_bps * (1 + SLACK)
 
 
 class Solo:
@@ -122,8 +141,8 @@ class Bundle:
         self.links = links  # those with others on them
         self.cap_bps = cap_bps
         self.heap: list[tuple[float, int, Flow]] = []
-        self.size = 0
-        self.rate_bps = 0.0  # of each member
+        self.size = 0  # transfers
+        self.rate_bps = 0.0  # of each of them
         self.served_bits = 0.0
         self.updated_s = now
         self.version = 0
@@ -174,3 +193,18 @@ def max_min(bundles: Iterable[Bundle]) -> dict[Bundle, float]:
             if counts[link]:
                 heapq.heappush(levels, (left[link] / counts[link], places[link], counts[link], link))
     return rates
+
+
+def succeed(event: simpy.Event, value: object = None) -> simpy.Event:
+    """Marks an event as one that will have succeeded, for scheduling by hand."""
+    event._ok = True
+    event._value = value
+    return event
+
+
+def happen(event: simpy.Event, value: object = None) -> None:
+    """Lets an event happen at once, in place of the one that is happening, rather than as another one of this instant."""
+    callbacks = succeed(event, value).callbacks
+    event.callbacks = None  # type: ignore[assignment]
+    for callback in callbacks:
+        callback(event)

@@ -23,18 +23,18 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import simpy
 from simpy.events import EventPriority
 
-from emulator.world.fleet import Leg
-from emulator.world.flows import Bundle, Capacity, Flow, Link, Solo, max_min
-from emulator.world.network import latency_s
+from emulator.world.cohorts import Cohorts, Party
+from emulator.world.fleet import Fan, Leg
+from emulator.world.flows import NOTHING_BITS, Bundle, Capacity, Flow, Link, Solo, happen, max_min, succeed
+from emulator.world.network import EVERYONE, Instants, Known, happens_at, last, latencies_s, latency_s
 
 _AFTER_ALL_ELSE = EventPriority(5)  # rates are worked out after everything else that happens at an instant
-_NOTHING_BITS = 0.01  # equal flows end together: what rounding sets apart by less than this is one instant
 
 
 class SharedNetwork:
@@ -64,31 +64,96 @@ class SharedNetwork:
         ] = []  # when bundles lose their next member; old versions are skipped
         self._wakes_at = math.inf
         self._wake: simpy.Event | None = None  # the event of that instant
+        self._cohorts = Cohorts(env, self)
 
     def transfer(self, route: Sequence[Leg], size_bytes: int) -> simpy.Event:
         """An event that happens when the last byte has arrived."""
         after_s = latency_s(route, self._rng, self._env.now, self._latencies)
-        links = self._links_of(route)
+        links = self.links_of(route)
+        self._cohorts.make_way(links)
         if size_bytes and all(link.free for link in links):
             return self._alone(links, 8.0 * size_bytes, after_s)
         flow = self.send(route, size_bytes)
         if after_s == 0:
             return flow.done
         arrived = self._env.event()
-        flow.done.callbacks.append(lambda _: self._env.schedule(_succeed(arrived), delay=after_s))
+        flow.done.callbacks.append(lambda _: self._env.schedule(succeed(arrived), delay=after_s))
         return arrived
+
+    def transfer_all(self, fan: Fan, size_bytes: int, starts_s: Instants | None = None) -> simpy.Event:
+        """See `Network.transfer_all`."""
+        arrived = self._env.event()
+        if not self._steady(fan) or (size_bytes and not self._free(fan)):
+            self._one_by_one(Party(fan, 0.0, arrived), size_bytes)
+            return arrived
+        starts_s = self._env.now if starts_s is None else starts_s
+        after_s = latencies_s(fan, self._rng, self._env.now, self._latencies)
+        if not size_bytes:
+            return happens_at(self._env, last(starts_s + after_s), starts_s + after_s)
+        self._cohorts.start(Party(fan, after_s, arrived), 8.0 * size_bytes, starts_s)
+        return arrived
+
+    def transfer_each(self, fan: Fan, size_bytes: int, known: Known) -> None:
+        """See `Network.transfer_each`."""
+        if not self._steady(fan) or (size_bytes and not self._free(fan)):
+            self._one_by_one(Party(fan, 0.0, known), size_bytes)
+            return
+        after_s = latencies_s(fan, self._rng, self._env.now, self._latencies)
+        if size_bytes:
+            self._cohorts.start(Party(fan, after_s, known), 8.0 * size_bytes, self._env.now)
+        else:
+            known(EVERYONE, self._env.now + after_s)
+
+    def apart(self, fan: Fan) -> bool:
+        """See `Network.apart`."""
+        alone = not fan.pattern.common and fan.pattern.latency_s is not None
+        return alone and self._steady(fan) and self._free(fan)
+
+    def _steady(self, fan: Fan) -> bool:
+        """Whether the clients' own links do not change over time."""
+        return all(not some or some.keys().isdisjoint(fan.names) for some in (self._capacities, self._latencies))
+
+    def _free(self, fan: Fan) -> bool:
+        """Whether it is several clients, and nobody is on their own links."""
+        names, links = fan.names, self._links
+        if len(names) == 1 or self._cohorts.are_on(names):
+            return False
+        return links.keys().isdisjoint(names) or all(links[name].free for name in names if name in links)
+
+    def _one_by_one(self, party: Party, size_bytes: int) -> None:
+        """Transfers that have nothing in common; what is noted of them is their arrival."""
+        routes = party.fan.routes()
+        party.waiting = len(routes)
+        for place, route in enumerate(routes):
+            arrived = self.transfer(route, size_bytes)
+            arrived.callbacks.append(lambda _, place=place: party.note(self._env, np.array([place])))  # type: ignore[misc]
 
     def send(self, route: Sequence[Leg], size_bytes: int) -> Flow:
         """Puts a flow on the links of a route, now."""
-        links = self._links_of(route)
-        flow = Flow(next(self._numbers), links, 8.0 * size_bytes, self._env.event())
-        if size_bytes == 0:
+        links = self.links_of(route)
+        self._cohorts.make_way(links)
+        return self.put(links, 8.0 * size_bytes)
+
+    def put(
+        self,
+        links: tuple[Link, ...],
+        size_bits: float,
+        count: int = 1,
+        own_bps: float = math.inf,
+        ended: Callable[[], None] | None = None,
+    ) -> Flow:
+        """Puts a flow on links, now. It may stand for several transfers, each with a link of its own beside these."""
+        flow = Flow(next(self._numbers), links, size_bits, self._env.event(), count, own_bps, ended)
+        if size_bits == 0:
             flow.done.succeed()
             return flow
         for link in links:
             if link.solo is not None:
                 self._join(link.solo)
-        self._take_in(flow)
+        for link in links:
+            link.coming += 1
+        self._new.append(flow)
+        self._settle_soon()
         return flow
 
     def _alone(self, links: tuple[Link, ...], size_bits: float, after_s: float) -> simpy.Event:
@@ -98,7 +163,7 @@ class SharedNetwork:
         solo = Solo(links, size_bits, rate_bps, now, after_s, self._env.event())
         for link in links:
             link.solo = solo
-        due = _succeed(self._env.event())
+        due = succeed(self._env.event())
         due.callbacks.append(lambda _: self._arrive(solo))
         self._env.schedule(due, delay=size_bits / rate_bps + after_s)
         return solo.arrived
@@ -107,24 +172,17 @@ class SharedNetwork:
         """The instant that was foreseen for a flow that was alone when it started."""
         if not solo.joined:
             solo.leave()
-            _happen(solo.arrived)
+            happen(solo.arrived)
 
     def _join(self, solo: Solo) -> None:
         """Somebody comes to a link of a flow that was alone: from now on it is a flow like others, with what is left of it."""
         solo.leave()
         left_bits = solo.size_bits - solo.rate_bps * (self._env.now - solo.start_s)
-        if left_bits <= _NOTHING_BITS:  # its bytes have left, only its latency is not over yet
+        if left_bits <= NOTHING_BITS:  # its bytes have left, only its latency is not over yet
             return
-        flow = Flow(next(self._numbers), solo.links, left_bits, self._env.event())
         solo.joined = True  # its arrival was foreseen too early
-        flow.done.callbacks.append(lambda _: self._env.schedule(_succeed(solo.arrived), delay=solo.after_s))
-        self._take_in(flow)
-
-    def _take_in(self, flow: Flow) -> None:
-        for link in flow.links:
-            link.coming += 1
-        self._new.append(flow)
-        self._settle_soon()
+        flow = self.put(solo.links, left_bits)
+        flow.done.callbacks.append(lambda _: self._env.schedule(succeed(solo.arrived), delay=solo.after_s))
 
     def stop(self, flow: Flow) -> float:
         """Takes a flow off its links; returns the bytes that it has sent. Its ``done`` never happens."""
@@ -149,9 +207,10 @@ class SharedNetwork:
     def load_bps(self, name: str) -> float:
         """What a link carries, now."""
         link = self._links.get(name)
-        return 0.0 if link is None else sum(self.rate_bps(f) for f in link.flows)
+        return 0.0 if link is None else sum(self.rate_bps(f) * f.count for f in link.flows)
 
-    def _links_of(self, route: Sequence[Leg]) -> tuple[Link, ...]:
+    def links_of(self, route: Sequence[Leg]) -> tuple[Link, ...]:
+        """The links of a route."""
         known = self._routes.get(id(route))
         if known is None or known[0] is not route:
             links = tuple(dict.fromkeys(self._link(leg) for leg in route))
@@ -169,7 +228,7 @@ class SharedNetwork:
     def _settle_soon(self) -> None:
         if not self._settling:
             self._settling = True
-            event = _succeed(self._env.event())
+            event = succeed(self._env.event())
             event.callbacks.append(lambda _: self._settle())
             self._env.schedule(event, priority=_AFTER_ALL_ELSE)
 
@@ -181,11 +240,12 @@ class SharedNetwork:
         regroup: dict[Flow, None] = {}
         for link in dict.fromkeys(link for flow in arrived for link in flow.links):
             self._refresh(link)
-            if len(link.flows) == 1:  # its flow is no longer alone on it: it belongs to another bundle now
+            if link.crossing == 1:  # its flow is no longer alone on it: it belongs to another bundle now
                 regroup |= link.flows
         for flow in arrived:
             for link in flow.links:
                 link.coming -= 1
+                link.crossing += flow.count
                 link.flows[flow] = None
         regroup |= dict.fromkeys(arrived)
         for flow in regroup:
@@ -203,7 +263,7 @@ class SharedNetwork:
             change = link.capacity.next_change(now)
             if change < math.inf:
                 link.watched = True
-                event = _succeed(self._env.event())
+                event = succeed(self._env.event())
                 event.callbacks.append(lambda _: self._changed(link))
                 self._env.schedule(event, delay=change - now)
 
@@ -224,12 +284,12 @@ class SharedNetwork:
         if old is not None:
             old.advance(now)
             left_bits = flow.ends_at - old.served_bits
-            if left_bits <= _NOTHING_BITS:  # it ends at this very instant
+            if left_bits <= NOTHING_BITS:  # it ends at this very instant
                 self._end(flow)
                 return
             self._leave(flow)
-        shared = tuple(link for link in flow.links if len(link.flows) > 1)
-        cap_bps = min(link.rate_bps for link in flow.links)
+        shared = tuple(link for link in flow.links if link.crossing > 1)
+        cap_bps = min(flow.own_bps, *(link.rate_bps for link in flow.links))
         key = (*(link.name for link in shared), cap_bps)
         bundle = self._bundles.get(key)
         if bundle is None:
@@ -237,12 +297,12 @@ class SharedNetwork:
             for link in shared:
                 link.bundles[bundle] = None
         bundle.advance(now)
-        bundle.size += 1
+        bundle.size += flow.count
         flow.bundle = bundle
         flow.ends_at = bundle.served_bits + left_bits
         heapq.heappush(bundle.heap, (flow.ends_at, flow.number, flow))
         for link in shared:
-            link.demand_bps += cap_bps
+            link.demand_bps += cap_bps * flow.count
             self._dirty[link] = None
         if not shared or bundle.rate_bps == 0:
             self._set_rate(bundle, cap_bps, now)
@@ -253,9 +313,9 @@ class SharedNetwork:
         bundle = flow.bundle
         assert bundle is not None
         flow.bundle = None
-        bundle.size -= 1
+        bundle.size -= flow.count
         for link in bundle.links:
-            link.demand_bps -= bundle.cap_bps
+            link.demand_bps -= bundle.cap_bps * flow.count
             self._dirty[link] = None
         if bundle.size == 0:
             bundle.version += 1
@@ -265,12 +325,16 @@ class SharedNetwork:
 
     def _end(self, flow: Flow) -> None:
         self._take_off(flow)
-        flow.done.succeed()
+        if flow.ended is None:
+            flow.done.succeed()
+        else:
+            flow.ended()
 
     def _take_off(self, flow: Flow) -> None:
         self._leave(flow)
         for link in flow.links:
             del link.flows[flow]
+            link.crossing -= flow.count
             if not link.flows:
                 link.demand_bps = 0.0  # rounding does not add up over a run
 
@@ -323,7 +387,7 @@ class SharedNetwork:
             heapq.heappop(self._ends)
         if self._ends and self._ends[0][0] < self._wakes_at:
             self._wakes_at = self._ends[0][0]
-            self._wake = _succeed(self._env.event())
+            self._wake = succeed(self._env.event())
             self._wake.callbacks.append(self._finish_flows)
             self._env.schedule(self._wake, delay=max(0.0, self._wakes_at - self._env.now))
 
@@ -341,7 +405,7 @@ class SharedNetwork:
             bundle.advance(now)
             due_bits = bundle.heap[0][0]
             bundle.served_bits = max(bundle.served_bits, due_bits)
-            while bundle.heap and bundle.heap[0][0] <= bundle.served_bits + _NOTHING_BITS:
+            while bundle.heap and bundle.heap[0][0] <= bundle.served_bits + NOTHING_BITS:
                 flow = heapq.heappop(bundle.heap)[2]
                 if flow.bundle is bundle:
                     self._end(flow)
@@ -350,18 +414,3 @@ class SharedNetwork:
         if self._dirty:
             self._settle_soon()
         self._wake_up()
-
-
-def _succeed(event: simpy.Event) -> simpy.Event:
-    """Marks an event as one that will have succeeded, for scheduling by hand."""
-    event._ok = True
-    event._value = None
-    return event
-
-
-def _happen(event: simpy.Event) -> None:
-    """Lets an event happen at once, in place of the one that is happening, rather than as another one of this instant."""
-    callbacks = _succeed(event).callbacks
-    event.callbacks = None  # type: ignore[assignment]
-    for callback in callbacks:
-        callback(event)

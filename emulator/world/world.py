@@ -11,13 +11,16 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import simpy
 
 from devices.compute import training_s
 from emulator.ledger import COMPUTE, GROUP_OPERATION, TRANSFER, Ledger, Tag
 from emulator.registry import Chosen
-from emulator.world.fleet import Fleet
-from emulator.world.network import Network
+from emulator.world.batch import Batch
+from emulator.world.fleet import Fleet, Numbers
+from emulator.world.network import Instants, Network
 from emulator.world.operations import Meeting, OperationCost
 from traces.step import StepFunction
 
@@ -50,7 +53,8 @@ class World:
         self.fleet = fleet
         self.workload = workload
         self.ledger = ledger
-        self._network = network
+        self.network = network
+        self.batch = Batch(self)
         self._speeds = speeds
 
     @property
@@ -68,7 +72,7 @@ class World:
                 if leg.hop:
                     self.ledger.add(TRANSFER, leg.sender, start, self.now, tag, leg.receiver, size_bytes, hop=leg.hop)
 
-        return _then(self._network.transfer(route, size_bytes), book)
+        return _then(self.network.transfer(route, size_bytes), book)
 
     def train(self, client: int, samples: int, epochs: int, batch_size: int, tag: Tag) -> simpy.Event:
         """Local training on a client's device: so many epochs over so many samples of the workload's model."""
@@ -78,6 +82,20 @@ class World:
         if speed is not None:
             seconds = speed.time_to_accumulate(self.now, seconds) - self.now
         return self._busy(COMPUTE, self.fleet.client_names[client], seconds, tag, samples * epochs)
+
+    def ends_of_work(
+        self, clients: Numbers, starts_s: Instants, seconds: npt.NDArray[np.float64]
+    ) -> npt.NDArray[np.float64]:
+        """When clients are done with so many seconds of work, each from an instant on."""
+        ends_s = starts_s + seconds
+        if self._speeds:
+            begun_s = np.broadcast_to(starts_s, len(clients))
+            for i, client in enumerate(clients.tolist()):
+                speed = self._speeds.get(client)
+                if speed is not None:
+                    start_s = float(begun_s[i])
+                    ends_s[i] = start_s + (speed.time_to_accumulate(start_s, float(seconds[i])) - start_s)
+        return ends_s
 
     def group_operation(
         self, aggregator: str, members: Sequence[int], operation: Chosen, vectors: int, tag: Tag
