@@ -18,9 +18,8 @@ def label_counts(session: Session, params: NoParams) -> Steps:
     world, counts = session.world, session.lab.clients.label_counts
     size_bytes = COUNT_BYTES * counts.shape[1]
     tag = Tag("label-counts")
-    yield world.env.all_of(
-        [world.send(name, world.fleet.home(c), size_bytes, tag) for c, name in enumerate(world.fleet.client_names)]
-    )
+    crews = [world.batch.crew(world.fleet.home(block[0]), block) for block in world.fleet.blocks]
+    yield world.env.all_of([crew.send(size_bytes, tag) for crew in crews])
 
 
 def learn(session: Session, needs: Collection[str]) -> Steps:

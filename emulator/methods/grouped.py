@@ -105,7 +105,7 @@ def grouped(session: Session, params: GroupedParams) -> Steps:
         chosen, weights = sample(session, params, groups, t)
         first_bytes = 0 if params.initial_model == "seed" and t == 1 else full_bytes
         arrivals = send_to_edges(session, chosen, first_bytes, t)
-        done = []
+        done: list[simpy.Process] = []
         for group in chosen:
             rounds = [
                 GroupRound(
@@ -115,8 +115,9 @@ def grouped(session: Session, params: GroupedParams) -> Steps:
             ]
             work = group_process(session, params.training, group, model, arrivals.get(group.aggregator), rounds)
             done.append(session.env.process(work))
-        results = yield session.env.all_of(done)
-        model = memory.end_round(lab.combine([results[process] for process in done], weights))
+        yield session.env.all_of(done)
+        models: list[Handle] = [process.value for process in done]  # type: ignore[misc]
+        model = memory.end_round(lab.combine(models, weights))
         if session.end_round(t, model):
             return
 

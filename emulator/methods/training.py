@@ -9,6 +9,7 @@ from emulator.ledger import Tag
 from emulator.methods.memory import RuleMemory
 from emulator.methods.session import Session
 from emulator.registry import Chosen, NoParams, trainings
+from emulator.world.batch import Work
 from emulator.world.world import Steps
 
 
@@ -38,20 +39,21 @@ class GroupRound:
 def parallel(session: Session, group: Group, model: Handle, at: GroupRound, params: NoParams) -> Steps:
     """Parallel: members receive the group's model, train side by side, and send it back for averaging by samples.
 
-    The group waits for its slowest member twice: before the group operation, which needs everybody, and for the uploads.
+    Where there is a group operation, it needs everybody: the group waits for its slowest member before it, and again for the
+    uploads. Without one, each member sends its model as soon as it is trained.
     """
     world, lab = session.world, session.lab
     tag = Tag("model", at.round, group.number, at.group_round)
     samples, local = lab.clients.samples, at.local.params
 
-    def member(client: int) -> Steps:
-        yield world.send(group.aggregator, world.fleet.client_names[client], at.down_bytes, tag)
-        yield world.train(client, int(samples[client]), local.epochs, local.batch_size, tag.but("training"))
-
-    yield world.env.all_of([world.env.process(member(c)) for c in group.members])
-    yield world.group_operation(group.aggregator, group.members, at.operation, at.memory.rule.vectors, tag)
-    names = [world.fleet.client_names[c] for c in group.members]
-    yield world.env.all_of([world.send(name, group.aggregator, at.up_bytes, tag) for name in names])
+    crew = world.batch.crew(group.aggregator, group.members)
+    work = Work(samples[crew.clients], local.epochs, local.batch_size)
+    if at.operation.plugin.facts.get("alone", False):
+        yield crew.exchange(work, at.down_bytes, at.up_bytes, tag)
+    else:
+        arrivals_s = yield crew.receive(at.down_bytes, tag)
+        yield from crew.train_and_operate(work, at.operation, at.memory.rule.vectors, tag, arrivals_s)
+        yield crew.send(at.up_bytes, tag)
     trained = []
     for client in group.members:
         first_epoch = at.group_round * local.epochs

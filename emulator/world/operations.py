@@ -81,7 +81,7 @@ class SumParams(Params):
     )
 
 
-@group_operations.register("none")
+@group_operations.register("none", alone=True)
 def none(at: Meeting, params: NoParams) -> OperationCost:
     """No group operation: models are averaged in the clear, at no charge."""
     return OperationCost(0.0, 0, 0)
