@@ -11,7 +11,9 @@ losses are empty.
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import gc
 import importlib.metadata
 import io
 import json
@@ -20,7 +22,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -154,7 +156,8 @@ def execute(
     session.on_round = on_round
     status = FAILED
     try:
-        session.env.run(until=session.env.process(scenario.method(session)))
+        with contextlib.nullcontext() if loaded.training else _rare_collections():
+            session.env.run(until=session.env.process(scenario.method(session)))
         status = COMPLETE
     except RuntimeError as error:
         if session.env.peek() < math.inf:
@@ -172,6 +175,17 @@ def execute(
         manifest |= {"wall_s": round(time.monotonic() - started, 3), "trainings": trainings}
         summary = _finish(folder, session, manifest, status)
     return summary | {"trainings": trainings}
+
+
+@contextlib.contextmanager
+def _rare_collections() -> Iterator[None]:
+    """Looks for unused objects in cycles less often: a large world has millions of objects, and hardly a cycle among them."""
+    before = gc.get_threshold()
+    gc.set_threshold(1_000_000, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 class _Keeper:
