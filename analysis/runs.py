@@ -71,14 +71,14 @@ def load_run(folder: Path | str) -> Run:
         raise InputError(f"there is no folder '{folder}'")
     if not folder.is_dir():
         raise InputError(f"'{folder}' is a file; give the folder of a run")
-    summary = _read_json(folder / SUMMARY)
+    summary = read_json(folder / SUMMARY)
     if not (folder / METRICS).is_file():
         raise InputError(_no_metrics(folder, summary))
     name, label, seed = _identity(folder, summary)
     status = UNFINISHED if summary is None else summary.get("status")
     if status not in (*STATUSES, UNFINISHED):
         raise _other_version(folder / SUMMARY, f"'status' is {status!r}, not one of {quote_all(STATUSES)}")
-    said = _read_json(folder / MANIFEST) or {} if summary is None else summary
+    said = read_json(folder / MANIFEST) or {} if summary is None else summary
     training = bool(said.get("training", True))
     metrics = _read_metrics(folder / METRICS, drop_cut_row=summary is None, training=training)
     return Run(folder, name, label, seed, status, metrics, training)
@@ -155,14 +155,14 @@ def _identity(folder: Path, summary: dict[str, Any] | None) -> tuple[str, str, i
             if not isinstance(summary.get(key), kind):
                 raise _other_version(folder / SUMMARY, f"'{key}' is missing or of another type")
         return summary["name"], summary["label"], summary["seed"]
-    known = {**_read_scenario(folder / SCENARIO), **(_read_json(folder / MANIFEST) or {})}
+    known = {**_read_scenario(folder / SCENARIO), **(read_json(folder / MANIFEST) or {})}
     name = known["name"] if isinstance(known.get("name"), str) else folder.resolve().name
     label = known["label"] if isinstance(known.get("label"), str) else name
     return name, label, known["seed"] if isinstance(known.get("seed"), int) else None
 
 
-def _read_json(path: Path) -> dict[str, Any] | None:
-    """The object in a JSON file, or None if there is no such file."""
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The object in a JSON file, or None if there is no such file; raises `InputError` where it is damaged."""
     if not path.is_file():
         return None
     try:

@@ -7,7 +7,7 @@ Rows stand in the order in which they were booked: an activity when it ends, tho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,12 +19,17 @@ from emulator.files import replacing
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
 
 # Kinds of rows.
 TRANSFER = "transfer"
 COMPUTE = "compute"
 GROUP_OPERATION = "group-operation"
 EVALUATION = "evaluation"
+
+# How an activity ended: done, or cut off on the way. What was sent and computed until then counts, and was for nothing.
+DONE = "done"
+BROKEN = "broken"
 
 # Kinds of hops: which pair of neighbours a transfer row connects. A "server" is whoever stands right above the client.
 SERVER_CLIENT = "server-client"
@@ -64,10 +69,11 @@ class Row(NamedTuple):
     round: int
     group: int
     group_round: int
+    status: str
 
 
 # How rows are kept: in the columns of `Row`, texts as numbers in the ledger's list of texts.
-TEXTS = ("kind", "who", "peer", "what", "hop")
+TEXTS = ("kind", "who", "peer", "what", "hop", "status")
 MANY = ("who", "peer", "start_s", "end_s", "bytes", "samples")  # in which rows that come together may differ
 PACKED = np.dtype(
     [(name, "i4" if name in TEXTS else "f8" if name in ("start_s", "end_s") else "i8") for name in Row._fields]
@@ -138,9 +144,10 @@ class Ledger:
         size_bytes: int = 0,
         samples: int = 0,
         hop: str = "",
+        status: str = DONE,
     ) -> None:
         """Appends a row."""
-        self.add_all(1, kind, who, start_s, end_s, tag, peer, size_bytes, samples, hop)
+        self.add_all(1, kind, who, start_s, end_s, tag, peer, size_bytes, samples, hop, status)
 
     def add_all(
         self,
@@ -154,10 +161,11 @@ class Ledger:
         size_bytes: Counts | int = 0,
         samples: Counts | int = 0,
         hop: str = "",
+        status: str = DONE,
     ) -> None:
         """Appends ``count`` rows that differ in what is given as an array: of several nodes, the `numbers` of their names."""
         place = (tag.round, tag.group, tag.group_round)
-        self._new.append((count, kind, who, peer, start_s, end_s, size_bytes, samples, tag.what, hop, *place))
+        self._new.append((count, kind, who, peer, start_s, end_s, size_bytes, samples, tag.what, hop, *place, status))
         self._new_rows += count
         if self._new_rows >= self.AT_ONCE or (self._spill is not None and self._new_rows >= self.CHUNK):
             self._pack()
@@ -237,3 +245,11 @@ def read(path: Path) -> pd.DataFrame:
     import pandas as pd
 
     return pd.read_parquet(path)
+
+
+def batches(path: Path, *columns: str) -> Iterator[pa.RecordBatch]:
+    """Columns of a ledger file, some rows at a time."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        yield from file.iter_batches(Ledger.CHUNK, columns=list(columns))

@@ -1,7 +1,9 @@
 """One run: scenario, world, lab and method put together, and the folder that holds what came of it.
 
 A run folder holds ``scenario.yaml`` (resolved), ``manifest.json`` (how it was made), ``metrics.csv`` (a row per evaluation),
-``ledger.parquet`` (everything that happened), ``memory.json`` (small results, see `emulator.checkpoint`) and ``summary.json``.
+``groups.csv`` and ``groupings.csv`` (the groups that were formed, see `emulator.grouping.diagnostics`), ``ledger.parquet``
+(everything that happened), ``energy.csv`` (each client's seconds and joules by state), ``memory.json`` (small results, see
+`emulator.checkpoint`) and ``summary.json``.
 All but the manifest are the same, byte for byte, for the same scenario and versions, whether or not the run was interrupted.
 ``summary.json`` is written last and says whether the run is complete.
 
@@ -30,10 +32,11 @@ from typing import Any
 
 import simpy
 
-from emulator import __version__, checkpoint
-from emulator.accounting import Meter
+from emulator import __version__, checkpoint, ledger
+from emulator.accounting import Meter, energy_by_state
 from emulator.errors import HflError, InputError
-from emulator.files import write_json, write_text
+from emulator.files import replacing, write_json, write_text
+from emulator.grouping.diagnostics import groupings_csv, groups_csv
 from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory
 from emulator.learning.timing import AnyLab, TimingLab
@@ -41,6 +44,8 @@ from emulator.ledger import Ledger
 from emulator.methods.session import METRICS, Metrics, Session
 from emulator.rng import stream
 from emulator.scenario import Loaded, Scenario, dump
+from emulator.world.disturbances import Disturbances, disturbances
+from emulator.world.endings import check, watch
 from emulator.world.fleet import Fleet
 from emulator.world.network import DedicatedNetwork, Network
 from emulator.world.played import Played, played
@@ -49,10 +54,12 @@ from emulator.world.world import Workload, World
 
 BYTES_PER_PARAMETER = 4  # models travel as float32
 
+GROUPS, GROUPINGS = "groups.csv", "groupings.csv"
+
 # What a run folder may hold. The summary comes first: without it the rest counts as unfinished while it is deleted.
 FILES = (
-    "summary.json", "metrics.csv", "ledger.parquet", "accuracy.png", checkpoint.VALUES, checkpoint.MEMORY,
-    "manifest.json", "scenario.yaml",
+    "summary.json", "metrics.csv", GROUPS, GROUPINGS, "ledger.parquet", "energy.csv", "accuracy.png", checkpoint.VALUES,
+    checkpoint.MEMORY, "manifest.json", "scenario.yaml",
 )  # fmt: skip
 
 COMPLETE, INTERRUPTED, FAILED = "complete", "interrupted", "failed"
@@ -135,6 +142,7 @@ def execute(
     started = time.monotonic()
     memory = RunMemory(memo, {**(known or {}), **checkpoint.read_memory(folder)})
     try:
+        check(scenario)
         lab: AnyLab
         if loaded.training:
             lab = Lab(scenario, memory, watcher.on_trained, checkpoint.Restored(folder), max_workers)
@@ -216,17 +224,20 @@ def assemble(scenario: Scenario, lab: AnyLab, ledger: Ledger | None = None) -> S
     fleet = Fleet(scenario.topology, scenario.seed)
     workload = Workload(facts.state_size * BYTES_PER_PARAMETER, facts.forward_flops, facts.parameters)
     traces = played(scenario.topology, scenario.seed)
-    world = World(env, fleet, network_of(scenario, env, traces), workload, ledger, traces.speeds)
+    disturbed = disturbances(scenario)
+    watch(env, scenario.topology)
+    network = network_of(scenario, env, traces, disturbed)
+    world = World(env, fleet, network, workload, ledger, traces.speeds, disturbed)
     powers = {name: device.power for name, device in zip(fleet.client_names, fleet.client_devices, strict=True)}
     return Session(scenario, world, lab, Meter(ledger, powers))
 
 
-def network_of(scenario: Scenario, env: simpy.Environment, traces: Played) -> Network:
+def network_of(scenario: Scenario, env: simpy.Environment, traces: Played, disturbed: Disturbances) -> Network:
     """The network that a scenario asks for."""
     jitter = stream(scenario.seed, "jitter")
     if scenario.topology.sharing == "dedicated":
         return DedicatedNetwork(env, jitter)
-    return SharedNetwork(env, jitter, traces.bandwidths, traces.latencies)
+    return SharedNetwork(env, jitter, traces.bandwidths, traces.latencies, disturbed.links)
 
 
 def metrics_csv(rows: list[Metrics]) -> str:
@@ -238,9 +249,30 @@ def metrics_csv(rows: list[Metrics]) -> str:
     return file.getvalue()
 
 
+def write_energy(path: Path, ledger_file: Path, world: World) -> None:
+    """``energy.csv``: a row for each client with the seconds and the joules of each state of its device."""
+    import pyarrow as pa
+    import pyarrow.csv
+
+    fleet = world.fleet
+    rows = ledger.batches(ledger_file, "kind", "who", "peer", "start_s", "end_s")
+    powers = [device.power for device in fleet.client_devices]
+    names = {"client": fleet.client_names, "device": [device.name for device in fleet.client_devices]}
+    table = pa.table(names | energy_by_state(rows, fleet.client_names, powers, world.now))
+    plain = not any(sign in name for name in set(names["device"]) for sign in ',"\r\n')
+    style = pyarrow.csv.WriteOptions(include_header=False, quoting_style="none" if plain else "needed")
+    with replacing(path) as aside, aside.open("wb") as file:  # pyarrow: there may be a million rows
+        file.write(",".join(table.column_names).encode() + b"\n")
+        pyarrow.csv.write_csv(table, file, style)
+
+
 def _finish(folder: Path, session: Session, manifest: dict[str, Any], status: str) -> dict[str, Any]:
     write_text(folder / "metrics.csv", metrics_csv(session.metrics))
+    if session.groupings:
+        write_text(folder / GROUPS, groups_csv(session.groupings))
+        write_text(folder / GROUPINGS, groupings_csv(session.groupings))
     session.world.ledger.write(folder / "ledger.parquet")
+    write_energy(folder / "energy.csv", folder / "ledger.parquet", session.world)
     if status == COMPLETE:
         checkpoint.clear(folder)
         checkpoint.write_memory(folder, session.lab)

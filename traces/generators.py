@@ -56,9 +56,9 @@ def constant(duration_s: float, rng: np.random.Generator, params: ConstantParams
 class DiurnalParams(_Range):
     """From ``low`` to ``high`` and back within a ``period``, highest at ``peak`` (from the start), in steps of ``step``."""
 
-    period: PositiveSeconds = 86_400.0
-    peak: Seconds = 43_200.0
-    step: PositiveSeconds = 300.0
+    period: PositiveSeconds = Field("1 d", validate_default=True)
+    peak: Seconds = Field("12 h", validate_default=True)
+    step: PositiveSeconds = Field("5 min", validate_default=True)
 
 
 @trace_generators.register("diurnal", DiurnalParams, column="speed [1]")
@@ -100,7 +100,7 @@ class GilbertElliottParams(Params):
     bad: Level
     good_to_bad: Probability
     bad_to_good: Probability
-    step: PositiveSeconds = 1.0
+    step: PositiveSeconds = Field("1 s", validate_default=True)
 
 
 @trace_generators.register("gilbert-elliott", GilbertElliottParams, column="bandwidth [Mbit/s]")
@@ -119,7 +119,7 @@ class RandomWalkParams(_Range):
     low: PositiveLevel
     high: PositiveLevel
     sigma: Annotated[float, Field(gt=0, le=100)] = 0.1
-    step: PositiveSeconds = 1.0
+    step: PositiveSeconds = Field("1 s", validate_default=True)
     start: PositiveLevel | None = None
 
     @model_validator(mode="after")

@@ -117,6 +117,16 @@ class StepFunction:
             raise ValueError(f"a factor is finite and not negative, not {factor}")
         return replace(self, factor=self.factor * factor)
 
+    def ending(self, end: Literal["repeat", "hold"]) -> StepFunction:
+        """The same steps with this end. Where a function that held is to repeat, its last value lasts as long as its median step.
+
+        A constant has no end: it stays as it is.
+        """
+        times, values = self.times_s, self.values
+        if end == self.end or len(times) == 1:
+            return self
+        return StepFunction.of(times, values, float(times[-1] + np.median(np.diff(times))) if end == "repeat" else None)
+
     @property
     def end(self) -> Literal["repeat", "hold"]:
         """What comes after the last step."""
@@ -137,6 +147,11 @@ class StepFunction:
         """The mean over `span_s`; the value itself where that is 0."""
         span = self.span_s
         return self.integrate(0.0, span) / span if span else self.at(0.0)
+
+    @property
+    def peak(self) -> float:
+        """The highest value that it ever has, from the start of its steps."""
+        return max(self._steps.values) * self.factor
 
     @property
     def times_s(self) -> Floats:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -51,8 +50,3 @@ def import_plugins(names: list[str] | None) -> None:
     """Imports the user's plug-ins; modules of the current folder are found by name."""
     sys.path.insert(0, str(Path.cwd()))
     plugins.load(names or [])
-
-
-def slug(text: str) -> str:
-    """A name for a folder."""
-    return re.sub(r"[^a-z0-9.+_]+", "-", text.lower()).strip("-") or "run"

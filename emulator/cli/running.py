@@ -23,11 +23,10 @@ from emulator.cli.app import (
     err,
     import_plugins,
     out,
-    slug,
 )
 from emulator.cli.comparing import show_comparison
 from emulator.errors import InputError, suggestion
-from emulator.files import write_text
+from emulator.files import slug, write_text
 from emulator.scenario import Loaded
 from emulator.scenario.presets import presets
 
@@ -154,12 +153,18 @@ def _run_one(
 
 def _tell(label: str, summary: dict[str, Any], folder: Path) -> None:
     from analysis.quantities import bytes_text, cost_text, time_text
+    from emulator.methods.session import NOBODY_LEFT
 
     final = summary["final"]
     charged = f"{time_text(final['time_s'])} emulated, {bytes_text(final['bytes_total'])}, {cost_text(final['cost_s'])}"
     learned = f"accuracy {final['accuracy']:.1%}" if summary["training"] else "no training"
     reached = f"{learned} after {summary['rounds']} rounds (stopped by {summary['stopped_by']})"
     out.print(f"{label}: {reached}, {charged} -> {escape(str(folder))}")
+    if final["bytes_wasted"] or final["cost_wasted_s"]:
+        wasted = f"{bytes_text(final['bytes_wasted'])} and {cost_text(final['cost_wasted_s'])}"
+        out.print(f"{label}: of this {wasted} were for nothing: cut off on the way")
+    if summary["stopped_by"] == NOBODY_LEFT:
+        err.print(f"{label}: the run ended early: no client is left, and none will come back")
 
 
 def _show_side_by_side(before: Path, after: Path) -> None:

@@ -10,11 +10,10 @@ these hold, in turn.
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
@@ -22,12 +21,12 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from emulator.errors import InputError
-from emulator.learning.clients import deal_out, outline_of
+from emulator.learning.clients import Dealt, deal_out, outline_of
 from emulator.learning.data.arrays import Outline
 from emulator.learning.facts import ModelFacts
-from emulator.learning.lab import ClientFacts, Evaluation, Handle, Keys, content_key
+from emulator.learning.keys import content_key, from_npy, to_npy
+from emulator.learning.lab import ClientFacts, Evaluation, Handle, Keys, Subject
 from emulator.learning.memo import RunMemory
-from emulator.learning.partitions import label_counts
 from emulator.registry import Chosen
 from emulator.scenario.schema import Scenario
 
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NOT_MEASURED = Evaluation(math.nan, math.nan)
+UNKNOWABLE = "what this method does depends on what is learned, so it cannot be run without training"
 
 # Between how many clients a set is divided that is too small for the fleet: as many as get so many samples each, on average (the
 # smallest clients of S2 §6.2), and no more than are needed for a lively mix.
@@ -79,8 +79,14 @@ class AnyLab(Protocol):
     def combine(self, vectors: Sequence[Handle], weights: Sequence[float]) -> Handle:
         """See `Lab.combine`."""
 
-    def evaluate(self, model: Handle) -> Evaluation:
+    def evaluate(self, model: Handle, cluster: int | None = None) -> Evaluation:
         """See `Lab.evaluate`."""
+
+    def measure(self, measurement: Chosen | str, models: Sequence[Handle], client: int | None = None) -> np.ndarray:
+        """See `Lab.measure`."""
+
+    def measure_all(self, measurement: Chosen | str, subjects: Iterable[Subject]) -> list[np.ndarray]:
+        """See `Lab.measure_all`."""
 
     def value(self, handle: Handle) -> Tensor:
         """See `Lab.value`."""
@@ -108,13 +114,15 @@ class TimingLab:
         """What the clients hold: as in a run with training, wherever the data set has enough for all of them."""
         wanted = self._scenario.topology.clients
         served = int(self.memory.recall(content_key("served", self._keys.data(wanted)), self._count_served))
-        raw = self.memory.recall(content_key("clients", self._keys.data(served)), lambda: self._divide(served))
-        counts = np.load(io.BytesIO(raw), allow_pickle=False)
+        key, rows = self._keys.data(served), np.arange(wanted) % served
         if served < wanted:
             message = "the data set is divided between %d clients; the other %d of %d repeat what these hold, in turn"
             log.warning(message, served, wanted - served, wanted)
-            counts = counts[np.arange(wanted) % served]
-        return ClientFacts(counts)
+        raw = self.memory.recall(content_key("clients", key), lambda: to_npy(self._divide(served).label_counts))
+        if not self._scenario.data.partition.plugin.facts.get("clusters"):
+            return ClientFacts(from_npy(raw)[rows])
+        truth = self.memory.recall(content_key("clusters", key), lambda: to_npy(self._divide(served).truth))
+        return ClientFacts(from_npy(raw)[rows], *from_npy(truth)[:, rows])
 
     @cached_property
     def model_facts(self) -> ModelFacts:
@@ -154,13 +162,21 @@ class TimingLab:
         """The same handle."""
         return self._model
 
-    def evaluate(self, model: Handle) -> Evaluation:
+    def evaluate(self, model: Handle, cluster: int | None = None) -> Evaluation:
         """Nothing is measured."""
         return NOT_MEASURED
 
-    def value(self, handle: Handle) -> Tensor:
+    def measure(self, measurement: Chosen | str, models: Sequence[Handle], client: int | None = None) -> np.ndarray:
         """Raises `InputError`: there are no models to look at."""
-        raise InputError("this method looks at what was learned, so it cannot be run without training", "method")
+        raise InputError(UNKNOWABLE, "method")
+
+    def measure_all(self, measurement: Chosen | str, subjects: Iterable[Subject]) -> list[np.ndarray]:
+        """Raises `InputError`."""
+        raise InputError(UNKNOWABLE, "method")
+
+    def value(self, handle: Handle) -> Tensor:
+        """Raises `InputError`."""
+        raise InputError(UNKNOWABLE, "method")
 
     def values(self) -> dict[str, Tensor]:
         """No values."""
@@ -194,10 +210,6 @@ class TimingLab:
             return False
         return True
 
-    def _divide(self, clients: int) -> bytes:
-        """Label counts of so many clients, as `numpy.save` writes them; raises `InputError` where the set cannot serve them."""
-        outline = self._outline
-        parts, _ = deal_out(self._scenario, outline.y_train, outline.classes, clients)
-        file = io.BytesIO()
-        np.save(file, label_counts(outline.y_train, parts, outline.classes), allow_pickle=False)
-        return file.getvalue()
+    def _divide(self, clients: int) -> Dealt:
+        """The set divided between so many clients; raises `InputError` where it cannot serve them."""
+        return deal_out(self._scenario, self._outline, clients)

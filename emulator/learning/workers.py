@@ -8,7 +8,6 @@ what changes no result (see `emulator.learning.trainer`).
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -47,11 +46,6 @@ class _Setup:
     forward_flops: float
     path: list[str]
     plugins: list[str]
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class WorkerPool:

@@ -94,7 +94,7 @@ class Crew:
         self._world = batch.world
         self._server = server
         self._names = batch.names[clients]
-        self._parts = batch.world.fleet.by_home(clients)
+        self._parts = batch.world.fleet.parts(server, clients)
 
     @cached_property
     def _up(self) -> list[Fan]:
@@ -152,7 +152,7 @@ class Crew:
     def _send_each(
         self, starts_s: npt.NDArray[np.float64], size_bytes: int, tag: Tag, sent: Callable[[Numbers, Instants], None]
     ) -> None:
-        """Sends from each client, all of one home, at an instant of its own; ``sent`` is called when some have arrived."""
+        """Sends from each client, all of one part, at an instant of its own; ``sent`` is called when some have arrived."""
         env, network, everyone = self._world.env, self._world.network, np.arange(len(self.clients))
         if network.apart(self._up[0]):
             arrived = network.transfer_all(self._up[0], size_bytes, starts_s)
@@ -177,7 +177,7 @@ class Crew:
         server, kinds = world.fleet.device(self._server), self._batch.kind_of[self.clients].tolist()
         costs = self._batch.costs(operation, server, kinds, vectors)
         began_s = last(trained_s)  # it needs everybody
-        ends_s = began_s + np.array([cost.seconds for cost in costs])
+        ends_s = world.ends_of_work(self.clients, began_s, np.array([cost.seconds for cost in costs]))
         yield happens_at(world.env, last(ends_s))
         self._book_training(work, tag, trained_s=trained_s, starts_s=starts_s)
         tag, busy = tag.but(operation.kind), ends_s > began_s

@@ -111,7 +111,50 @@ class Cohorts:
         self._network = network
         self._on: dict[str, Cohort] = {}  # by the name of each own link
 
-    def start(self, party: Party, size_bits: float, starts_s: Instants) -> None:
+    def transfer_all(self, fan: Fan, size_bytes: int, starts_s: Instants | None = None) -> simpy.Event:
+        """See `Network.transfer_all`."""
+        arrived = self._env.event()
+        if not self._may_go(fan, size_bytes):
+            self._one_by_one(Party(fan, 0.0, arrived), size_bytes)
+            return arrived
+        after_s = self._network.latencies_s(fan)
+        starts_s = self._env.now if starts_s is None else starts_s
+        if size_bytes == 0:
+            return happens_at(self._env, last(starts_s + after_s), starts_s + after_s)
+        self._go(Party(fan, after_s, arrived), 8.0 * size_bytes, starts_s)
+        return arrived
+
+    def transfer_each(self, fan: Fan, size_bytes: int, known: Known) -> None:
+        """See `Network.transfer_each`."""
+        if not self._may_go(fan, size_bytes):
+            self._one_by_one(Party(fan, 0.0, known), size_bytes)
+            return
+        after_s = self._network.latencies_s(fan)
+        if size_bytes == 0:
+            known(EVERYONE, self._env.now + after_s)
+        else:
+            self._go(Party(fan, after_s, known), 8.0 * size_bytes, self._env.now)
+
+    def apart(self, fan: Fan) -> bool:
+        """See `Network.apart`."""
+        return not fan.pattern.common and fan.pattern.latency_s is not None and self._may_go(fan, 1)
+
+    def _may_go(self, fan: Fan, size_bytes: int) -> bool:
+        """Whether transfers may go as a cohort: there are several, and nobody is on the clients' own links, which are steady."""
+        if not self._network.steady(fan.names):
+            return False
+        alone = len(fan.names) > 1 and self._on.keys().isdisjoint(fan.names) and self._network.free(fan.names)
+        return alone or size_bytes == 0
+
+    def _one_by_one(self, party: Party, size_bytes: int) -> None:
+        """Transfers each on its own; what is noted of them is their arrival."""
+        routes = party.fan.routes()
+        party.waiting = len(routes)
+        for place, route in enumerate(routes):
+            arrived = self._network.transfer(route, size_bytes)
+            arrived.callbacks.append(lambda _, place=place: party.note(self._env, np.array([place])))  # type: ignore[misc]
+
+    def _go(self, party: Party, size_bits: float, starts_s: Instants) -> None:
         """Sends the transfers of a party on their way. Only without links in common may they start later than now."""
         fan = party.fan
         common = self._network.links_of(fan.pattern.common)
@@ -154,10 +197,6 @@ class Cohorts:
                 cohort = self._on.get(link.name)
                 if cohort is not None:
                     self._dissolve(cohort)
-
-    def are_on(self, names: Iterable[str]) -> bool:
-        """Whether there is a cohort on any of these links."""
-        return not self._on.keys().isdisjoint(names)
 
     def _forget(self, cohort: Cohort) -> None:
         cohort.over = True

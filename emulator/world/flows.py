@@ -5,22 +5,13 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Iterable
-from typing import Protocol
 
 import simpy
 
+from emulator.world.overtime import OverTime
+
 SLACK = 1e-9  # relative: what a sum of rates may exceed a bandwidth by rounding alone
 NOTHING_BITS = 0.01  # equal flows end together: what rounding sets apart by less than this is one instant
-
-
-class Capacity(Protocol):
-    """Bandwidth over time, such as `traces.step.StepFunction`."""
-
-    def at(self, t: float, /) -> float:
-        """Bits a second at an instant."""
-
-    def next_change(self, t: float, /) -> float:
-        """The next instant at which it changes; infinity if it does not."""
 
 
 class Flow:
@@ -71,7 +62,7 @@ class Link:
         "watched",
     )
 
-    def __init__(self, name: str, capacity: Capacity | float) -> None:
+    def __init__(self, name: str, capacity: OverTime | float) -> None:
         self.name = name
         self.capacity = capacity
         self.constant = isinstance(capacity, float | int)
@@ -153,6 +144,22 @@ class Bundle:
         self.updated_s = now
 
 
+def connected(start: Link, seen: set[Bundle]) -> list[Bundle]:
+    """The bundles that are connected with a link by narrow links, except those ``seen`` before; these are added to it."""
+    component: list[Bundle] = []
+    waiting = [b for b in start.bundles if b not in seen]
+    seen.update(waiting)
+    while waiting:
+        bundle = waiting.pop()
+        component.append(bundle)
+        for link in bundle.links:
+            if link.narrow:
+                fresh = [b for b in link.bundles if b not in seen]
+                seen.update(fresh)
+                waiting += fresh
+    return component
+
+
 def max_min(bundles: Iterable[Bundle]) -> dict[Bundle, float]:
     """Max-min fair rates by progressive filling: all rates rise together until a link is full or a flow is at its own limit.
 
@@ -195,14 +202,14 @@ def max_min(bundles: Iterable[Bundle]) -> dict[Bundle, float]:
     return rates
 
 
-def succeed(event: simpy.Event, value: object = None) -> simpy.Event:
+def succeed(event: simpy.Event, value: object = True) -> simpy.Event:
     """Marks an event as one that will have succeeded, for scheduling by hand."""
     event._ok = True
     event._value = value
     return event
 
 
-def happen(event: simpy.Event, value: object = None) -> None:
+def happen(event: simpy.Event, value: object = True) -> None:
     """Lets an event happen at once, in place of the one that is happening, rather than as another one of this instant."""
     callbacks = succeed(event, value).callbacks
     event.callbacks = None  # type: ignore[assignment]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol
 
@@ -13,7 +15,7 @@ import simpy
 from simpy.events import NORMAL
 
 from emulator.world.fleet import Fan, Leg
-from emulator.world.flows import Capacity
+from emulator.world.overtime import OverTime
 
 Instants = npt.NDArray[np.float64] | float  # seconds on the emulated clock: one for each of several, or one for all
 Places = npt.NDArray[np.int64] | slice  # of transfers in a fan
@@ -23,10 +25,16 @@ EVERYONE = slice(None)
 
 
 class Network(Protocol):
-    """Carries bytes over a route."""
+    """Carries bytes over a route. Events of arrivals have the value True."""
 
     def transfer(self, route: Sequence[Leg], size_bytes: int) -> simpy.Event:
         """An event that happens when the last byte has arrived."""
+
+    def start(self, route: Sequence[Leg], size_bytes: int) -> Transfer:
+        """The same for a transfer that may be stopped on its way."""
+
+    def peak_bps(self, leg: Leg) -> float:
+        """The highest bandwidth that a leg ever has."""
 
     def transfer_all(self, fan: Fan, size_bytes: int, starts_s: Instants | None = None) -> simpy.Event:
         """The same for several transfers at once: happens when all have arrived, with the instants of the arrivals.
@@ -44,6 +52,14 @@ class Network(Protocol):
         """Whether transfers that start later would be known now to be in nobody's way, nor anybody in theirs."""
 
 
+@dataclass(frozen=True)
+class Transfer:
+    """A transfer on its way. ``stop`` takes it off its links, at most once, and returns the bytes that it has sent so far."""
+
+    arrived: simpy.Event
+    stop: Callable[[], int]
+
+
 class DedicatedNetwork:
     """Every transfer has every link to itself: its latency plus the bits over the narrowest link."""
 
@@ -54,7 +70,19 @@ class DedicatedNetwork:
     def transfer(self, route: Sequence[Leg], size_bytes: int) -> simpy.Event:
         """See `Network.transfer`."""
         narrowest_bps = min(leg.bandwidth_bps for leg in route)
-        return self._env.timeout(latency_s(route, self._rng) + 8 * size_bytes / narrowest_bps)
+        return self._env.timeout(latency_s(route, self._rng) + 8 * size_bytes / narrowest_bps, True)
+
+    def start(self, route: Sequence[Leg], size_bytes: int) -> Transfer:
+        """See `Network.start`."""
+        began_s, narrowest_bps = self._env.now, min(leg.bandwidth_bps for leg in route)
+        return Transfer(
+            self.transfer(route, size_bytes),
+            lambda: min(size_bytes, int(narrowest_bps * (self._env.now - began_s) / 8)),
+        )
+
+    def peak_bps(self, leg: Leg) -> float:
+        """See `Network.peak_bps`."""
+        return leg.bandwidth_bps
 
     def transfer_all(self, fan: Fan, size_bytes: int, starts_s: Instants | None = None) -> simpy.Event:
         """See `Network.transfer_all`."""
@@ -78,7 +106,7 @@ def latency_s(
     route: Sequence[Leg],
     rng: np.random.Generator,
     now: float = 0.0,
-    over_time: Mapping[str, Capacity] = MappingProxyType({}),
+    over_time: Mapping[str, OverTime] = MappingProxyType({}),
 ) -> float:
     """The latency of one transfer over a route, jitter included: drawn anew for every leg that has it.
 
@@ -101,7 +129,7 @@ def latencies_s(
     fan: Fan,
     rng: np.random.Generator,
     now: float = 0.0,
-    over_time: Mapping[str, Capacity] = MappingProxyType({}),
+    over_time: Mapping[str, OverTime] = MappingProxyType({}),
 ) -> Instants:
     """The latencies of several transfers, each as `latency_s` gives it, drawn one after another where there is jitter."""
     if fan.pattern.latency_s is None:
@@ -114,8 +142,13 @@ def last(instants_s: Instants) -> float:
     return float(np.maximum.reduce(instants_s)) if isinstance(instants_s, np.ndarray) else float(instants_s)
 
 
-def happens_at(env: simpy.Environment, instant_s: float, value: object = None) -> simpy.Event:
-    """An event that happens at an instant, exactly: a delay would be added to the clock, and be rounded once more."""
+def happens_at(env: simpy.Environment, instant_s: float, value: object = True) -> simpy.Event:
+    """An event that happens at an instant, exactly: a delay would be added to the clock, and be rounded once more.
+
+    It never happens where the instant is infinitely far away.
+    """
+    if instant_s == math.inf:
+        return simpy.Event(env)
     if instant_s < env.now:
         raise ValueError(f"{instant_s} s is over: it is {env.now} s")
     event = simpy.Event(env)

@@ -5,14 +5,15 @@ An operation costs each member seconds on its own device, and bytes to and from 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from devices.profile import Curve, DeviceProfile
 from emulator.errors import InputError
-from emulator.registry import GroupOperation, NoParams, Params, group_operations
+from emulator.registry import Chosen, GroupOperation, NoParams, Params, group_operations
 from emulator.units import Seconds
 
 KEY = "method.group_operation"
@@ -22,7 +23,8 @@ KEY = "method.group_operation"
 class Meeting:
     """One member's part in one operation: its device and the aggregator's, how many members, and how large what they bring.
 
-    ``vectors`` of the model's size are brought by each member: SCAFFOLD brings two.
+    ``vectors`` of the model's size are brought by each member: SCAFFOLD brings two. ``dropped`` of the members that it was
+    planned for are gone before their contributions arrived.
     """
 
     device: DeviceProfile
@@ -30,6 +32,7 @@ class Meeting:
     size: int
     parameters: int
     vectors: int = 1
+    dropped: int = 0
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class SecureAggregationParams(CurveParams):
         "quadratic", description="'quadratic': the device's curve; 'protocol': the steps of Bonawitz et al., counted"
     )
     dropout: Annotated[float, Field(ge=0, lt=1)] = Field(
-        0.05, description="protocol: share of the members that drop out after sharing their keys"
+        0.05, description="protocol: share of the members that drop out, beside those whose failure is emulated"
     )
     threshold: Annotated[float, Field(gt=0, le=1)] = Field(
         0.66, description="protocol: share of the members that must stay to the end"
@@ -81,25 +84,40 @@ class SumParams(Params):
     )
 
 
+def least_members(operation: Chosen, size: int) -> int:
+    """How many of ``size`` members must stay to the end for an operation to give a result."""
+    rule: Callable[[int, Any], int] | None = operation.plugin.facts.get("least")
+    return 1 if rule is None else rule(size, operation.params)
+
+
+def _least_of_protocol(size: int, params: SecureAggregationParams) -> int:
+    if params.model == "quadratic" or size == 1:
+        return 1
+    from devices.secagg.shamir import threshold_of
+
+    return threshold_of(size, params.threshold)
+
+
 @group_operations.register("none", alone=True)
 def none(at: Meeting, params: NoParams) -> OperationCost:
     """No group operation: models are averaged in the clear, at no charge."""
     return OperationCost(0.0, 0, 0)
 
 
-@group_operations.register("secure-aggregation", SecureAggregationParams)
+@group_operations.register("secure-aggregation", SecureAggregationParams, least=_least_of_protocol)
 def secure_aggregation(at: Meeting, params: SecureAggregationParams) -> OperationCost:
     """Secure aggregation (Bonawitz et al., CCS 2017): a quadratic curve (S2 Eq. 5), or the steps of the protocol.
 
     Bytes of the quadratic model follow that paper's count of what a user sends and receives beside its masked model: two
     public keys up and those of all others down, two encrypted shares for each other member in both directions, one share
-    of each member revealed.
+    of each member revealed. For each member that dropped out, the masks that it has in common with all others are made
+    again: another c n a member; its share is among those that are revealed anyway.
     """
     if params.model == "protocol":
         return _protocol(at, params)
     others = at.size - 1
     return OperationCost(
-        seconds=_curve_s(SECURE_AGGREGATION[at.vectors], at, params),
+        seconds=_curve_s(SECURE_AGGREGATION[at.vectors], at, params, at.dropped * at.size),
         up_bytes=2 * _KEY_BYTES + 2 * others * _SHARE_BYTES + at.size * _SHARE_BYTES,
         down_bytes=2 * others * _KEY_BYTES + 2 * others * _SHARE_BYTES,
     )
@@ -111,7 +129,11 @@ def backdoor_detection(at: Meeting, params: CurveParams) -> OperationCost:
     return OperationCost(_curve_s("backdoor-detection", at, params), 0, 0)
 
 
-@group_operations.register("sum", SumParams)
+def _least_of_all(size: int, params: SumParams) -> int:
+    return max(least_members(operation, size) for operation in params.of)
+
+
+@group_operations.register("sum", SumParams, least=_least_of_all)
 def sum_of(at: Meeting, params: SumParams) -> OperationCost:
     """Several operations, one after another."""
     costs: list[OperationCost] = [operation(at) for operation in params.of]
@@ -128,17 +150,18 @@ def _protocol(at: Meeting, params: SecureAggregationParams) -> OperationCost:
         if device.core_slowdown is None:
             raise InputError(f"device '{device.name}' has no 'core_slowdown', which the protocol's seconds need", KEY)
     constants = find_constants(params.constants).constants
-    cost = protocol_cost(at.size, at.parameters, params.dropout, params.threshold, constants, at.vectors)
+    share = min(params.dropout + at.dropped / at.size, (at.size - 1) / at.size)
+    cost = protocol_cost(at.size, at.parameters, share, params.threshold, constants, at.vectors)
     # A member waits for the server as long as the server computes.
     seconds = (at.device.core_slowdown or 1.0) * cost.client_s + (at.server.core_slowdown or 1.0) * cost.server_s
     return OperationCost(seconds, cost.overhead_up_bytes, cost.down_bytes)
 
 
-def _curve_s(operation: str, at: Meeting, params: CurveParams) -> float:
+def _curve_s(operation: str, at: Meeting, params: CurveParams, further_pairs: int = 0) -> float:
     own = at.device.group_operations.get(operation)
     given = (params.a, params.b, params.c)
     if own is None and None in given:
         raise InputError(f"device '{at.device.name}' has no curve for {operation}; give a, b and c", KEY)
     base = own or Curve(a=0.0, b=0.0, c=0.0)
     a, b, c = (g if g is not None else known for g, known in zip(given, (base.a, base.b, base.c), strict=True))
-    return a + b * at.size + c * at.size * at.size
+    return a + b * at.size + c * (at.size * at.size + further_pairs)

@@ -29,10 +29,11 @@ import numpy as np
 import simpy
 from simpy.events import EventPriority
 
-from emulator.world.cohorts import Cohorts, Party
+from emulator.world.cohorts import Cohorts
 from emulator.world.fleet import Fan, Leg
-from emulator.world.flows import NOTHING_BITS, Bundle, Capacity, Flow, Link, Solo, happen, max_min, succeed
-from emulator.world.network import EVERYONE, Instants, Known, happens_at, last, latencies_s, latency_s
+from emulator.world.flows import NOTHING_BITS, Bundle, Flow, Link, Solo, connected, happen, max_min, succeed
+from emulator.world.network import Instants, Known, Transfer, latencies_s, latency_s
+from emulator.world.overtime import OverTime, Product
 
 _AFTER_ALL_ELSE = EventPriority(5)  # rates are worked out after everything else that happens at an instant
 
@@ -44,14 +45,19 @@ class SharedNetwork:
         self,
         env: simpy.Environment,
         rng: np.random.Generator,
-        capacities: Mapping[str, Capacity] | None = None,
-        latencies: Mapping[str, Capacity] | None = None,
+        capacities: Mapping[str, OverTime] | None = None,
+        latencies: Mapping[str, OverTime] | None = None,
+        factors: Mapping[str, OverTime] | None = None,
     ) -> None:
-        """``rng`` draws jitter. Links by name may have a bandwidth over time, in place of what routes say, and a latency."""
+        """``rng`` draws jitter. Links by name may have a bandwidth over time, in place of what routes say, and a latency.
+
+        ``factors`` multiply the bandwidth of links, whatever it is.
+        """
         self._env = env
         self._rng = rng
         self._capacities = capacities or {}
         self._latencies = latencies or {}
+        self._factors = factors or {}
         self._links: dict[str, Link] = {}
         self._bundles: dict[tuple[object, ...], Bundle] = {}
         self._routes: dict[int, tuple[Sequence[Leg], tuple[Link, ...]]] = {}
@@ -59,9 +65,8 @@ class SharedNetwork:
         self._new: list[Flow] = []
         self._dirty: dict[Link, None] = {}
         self._settling = False
-        self._ends: list[
-            tuple[float, int, int, Bundle]
-        ] = []  # when bundles lose their next member; old versions are skipped
+        # When bundles lose their next member; old versions are skipped.
+        self._ends: list[tuple[float, int, int, Bundle]] = []
         self._wakes_at = math.inf
         self._wake: simpy.Event | None = None  # the event of that instant
         self._cohorts = Cohorts(env, self)
@@ -74,6 +79,21 @@ class SharedNetwork:
         if size_bytes and all(link.free for link in links):
             return self._alone(links, 8.0 * size_bytes, after_s)
         flow = self.send(route, size_bytes)
+        return self._later(flow, after_s)
+
+    def start(self, route: Sequence[Leg], size_bytes: int) -> Transfer:
+        """See `Network.start`."""
+        after_s = latency_s(route, self._rng, self._env.now, self._latencies)
+        flow = self.send(route, size_bytes)
+        return Transfer(self._later(flow, after_s), lambda: int(self.stop(flow)))
+
+    def peak_bps(self, leg: Leg) -> float:
+        """See `Network.peak_bps`."""
+        capacity = self._capacities.get(leg.link)
+        return leg.bandwidth_bps if capacity is None else capacity.peak
+
+    def _later(self, flow: Flow, after_s: float) -> simpy.Event:
+        """An event that happens so many seconds after the flow's last byte has left."""
         if after_s == 0:
             return flow.done
         arrived = self._env.event()
@@ -82,51 +102,29 @@ class SharedNetwork:
 
     def transfer_all(self, fan: Fan, size_bytes: int, starts_s: Instants | None = None) -> simpy.Event:
         """See `Network.transfer_all`."""
-        arrived = self._env.event()
-        if not self._steady(fan) or (size_bytes and not self._free(fan)):
-            self._one_by_one(Party(fan, 0.0, arrived), size_bytes)
-            return arrived
-        starts_s = self._env.now if starts_s is None else starts_s
-        after_s = latencies_s(fan, self._rng, self._env.now, self._latencies)
-        if not size_bytes:
-            return happens_at(self._env, last(starts_s + after_s), starts_s + after_s)
-        self._cohorts.start(Party(fan, after_s, arrived), 8.0 * size_bytes, starts_s)
-        return arrived
+        return self._cohorts.transfer_all(fan, size_bytes, starts_s)
 
     def transfer_each(self, fan: Fan, size_bytes: int, known: Known) -> None:
         """See `Network.transfer_each`."""
-        if not self._steady(fan) or (size_bytes and not self._free(fan)):
-            self._one_by_one(Party(fan, 0.0, known), size_bytes)
-            return
-        after_s = latencies_s(fan, self._rng, self._env.now, self._latencies)
-        if size_bytes:
-            self._cohorts.start(Party(fan, after_s, known), 8.0 * size_bytes, self._env.now)
-        else:
-            known(EVERYONE, self._env.now + after_s)
+        self._cohorts.transfer_each(fan, size_bytes, known)
 
     def apart(self, fan: Fan) -> bool:
         """See `Network.apart`."""
-        alone = not fan.pattern.common and fan.pattern.latency_s is not None
-        return alone and self._steady(fan) and self._free(fan)
+        return self._cohorts.apart(fan)
 
-    def _steady(self, fan: Fan) -> bool:
-        """Whether the clients' own links do not change over time."""
-        return all(not some or some.keys().isdisjoint(fan.names) for some in (self._capacities, self._latencies))
+    def latencies_s(self, fan: Fan) -> Instants:
+        """The latencies of transfers that start now."""
+        return latencies_s(fan, self._rng, self._env.now, self._latencies)
 
-    def _free(self, fan: Fan) -> bool:
-        """Whether it is several clients, and nobody is on their own links."""
-        names, links = fan.names, self._links
-        if len(names) == 1 or self._cohorts.are_on(names):
-            return False
+    def steady(self, names: Sequence[str]) -> bool:
+        """Whether links of these names do not change over time."""
+        changing = (self._capacities, self._latencies, self._factors)
+        return all(not some or some.keys().isdisjoint(names) for some in changing)
+
+    def free(self, names: Sequence[str]) -> bool:
+        """Whether no single flow is on links of these names."""
+        links = self._links
         return links.keys().isdisjoint(names) or all(links[name].free for name in names if name in links)
-
-    def _one_by_one(self, party: Party, size_bytes: int) -> None:
-        """Transfers that have nothing in common; what is noted of them is their arrival."""
-        routes = party.fan.routes()
-        party.waiting = len(routes)
-        for place, route in enumerate(routes):
-            arrived = self.transfer(route, size_bytes)
-            arrived.callbacks.append(lambda _, place=place: party.note(self._env, np.array([place])))  # type: ignore[misc]
 
     def send(self, route: Sequence[Leg], size_bytes: int) -> Flow:
         """Puts a flow on the links of a route, now."""
@@ -145,12 +143,11 @@ class SharedNetwork:
         """Puts a flow on links, now. It may stand for several transfers, each with a link of its own beside these."""
         flow = Flow(next(self._numbers), links, size_bits, self._env.event(), count, own_bps, ended)
         if size_bits == 0:
-            flow.done.succeed()
+            flow.done.succeed(True)
             return flow
         for link in links:
             if link.solo is not None:
                 self._join(link.solo)
-        for link in links:
             link.coming += 1
         self._new.append(flow)
         self._settle_soon()
@@ -221,6 +218,8 @@ class SharedNetwork:
         link = self._links.get(leg.link)
         if link is None:
             capacity = self._capacities.get(leg.link, leg.bandwidth_bps)
+            if leg.link in self._factors:
+                capacity = Product([capacity, self._factors[leg.link]])
             link = self._links[leg.link] = Link(leg.link, capacity)
             link.rate_bps = capacity if isinstance(capacity, float | int) else capacity.at(self._env.now)
         return link
@@ -326,7 +325,7 @@ class SharedNetwork:
     def _end(self, flow: Flow) -> None:
         self._take_off(flow)
         if flow.ended is None:
-            flow.done.succeed()
+            flow.done.succeed(True)
         else:
             flow.ended()
 
@@ -345,26 +344,12 @@ class SharedNetwork:
         for start in dirty:
             if not start.narrow and not start.was_narrow:
                 continue  # it held nobody back before and does not now
-            for bundle, rate_bps in max_min(self._component(start, seen)).items():
+            for bundle, rate_bps in max_min(connected(start, seen)).items():
                 if rate_bps != bundle.rate_bps:
                     bundle.advance(now)
                     self._set_rate(bundle, rate_bps, now)
         for link in dirty:
             link.was_narrow = link.narrow
-
-    def _component(self, start: Link, seen: set[Bundle]) -> list[Bundle]:
-        component: list[Bundle] = []
-        waiting = [b for b in start.bundles if b not in seen]
-        seen.update(waiting)
-        while waiting:
-            bundle = waiting.pop()
-            component.append(bundle)
-            for link in bundle.links:
-                if link.narrow:
-                    fresh = [b for b in link.bundles if b not in seen]
-                    seen.update(fresh)
-                    waiting += fresh
-        return component
 
     def _set_rate(self, bundle: Bundle, rate_bps: float, now: float) -> None:
         bundle.rate_bps = rate_bps

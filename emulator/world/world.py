@@ -1,11 +1,13 @@
 """The world of time: methods ask it for seconds, and it writes down what happened. It never sees a tensor.
 
-Every request returns a SimPy event that happens when the activity is over; its ledger row is written at that moment,
-so an activity that a run's end cuts off leaves no row.
+Every request returns a SimPy event that happens when the activity is over, with True where it is done and False where it was
+lost on the way: somebody went offline or crashed, a link went out, or nobody waits for it any longer (`World.give_up`). Its
+ledger row is written at that moment, so an activity that a run's end cuts off leaves no row.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -15,14 +17,16 @@ import numpy as np
 import numpy.typing as npt
 import simpy
 
-from devices.compute import training_s
-from emulator.ledger import COMPUTE, GROUP_OPERATION, TRANSFER, Ledger, Tag
+from devices.compute import flops_s, inference_s, training_s
+from emulator.ledger import BROKEN, COMPUTE, DONE, GROUP_OPERATION, TRANSFER, Ledger, Tag
 from emulator.registry import Chosen
+from emulator.world.activities import Activities, Place
 from emulator.world.batch import Batch
-from emulator.world.fleet import Fleet, Numbers
-from emulator.world.network import Instants, Network
+from emulator.world.disturbances import Disturbances
+from emulator.world.fleet import CLOUD, Fleet, Leg, Numbers
+from emulator.world.network import Instants, Network, happens_at
 from emulator.world.operations import Meeting, OperationCost
-from traces.step import StepFunction
+from emulator.world.overtime import OverTime, Product, time_to_accumulate
 
 Steps = Generator[simpy.Event, Any, Any]  # a SimPy process
 
@@ -46,7 +50,8 @@ class World:
         network: Network,
         workload: Workload,
         ledger: Ledger,
-        speeds: Mapping[int, StepFunction] = MappingProxyType({}),
+        speeds: Mapping[int, OverTime] = MappingProxyType({}),
+        disturbances: Disturbances | None = None,
     ) -> None:
         """``speeds`` gives clients by number a speed over time, as a multiple of what their device's profile says."""
         self.env = env
@@ -55,33 +60,270 @@ class World:
         self.ledger = ledger
         self.network = network
         self.batch = Batch(self)
-        self._speeds = speeds
+        self._disturbances = disturbances or Disturbances()
+        slowed = self._disturbances.speeds
+        self._speeds = {**speeds, **{c: Product([f[c] for f in (speeds, slowed) if c in f]) for c in slowed}}
+        self._activities: Activities | None = None
+        self._given_up: set[tuple[int, int]] = set()  # round and group
+        if self._disturbances.any:
+            self.watch()
 
     @property
     def now(self) -> float:
         """Emulated seconds since the start."""
         return float(self.env.now)
 
-    def send(self, sender: str, receiver: str, size_bytes: int, tag: Tag) -> simpy.Event:
-        """Sends bytes from one node to another over every link between them; a row for each hop."""
+    # Who is there.
+
+    @property
+    def all_present(self) -> bool:
+        """Whether nobody is ever away, so that nobody needs to ask."""
+        return not self._disturbances.any
+
+    @property
+    def calm(self) -> bool:
+        """Whether nothing is ever cut off, so that what many clients do can be worked out together (`batch`)."""
+        return self._activities is None
+
+    def is_up(self, node: str) -> bool:
+        """Whether a node works now (it may sleep)."""
+        return self._disturbances.up(node, self.now)
+
+    def present(self, clients: Sequence[int], server: str = CLOUD) -> list[int]:
+        """Those of these clients that a server can reach now: online, and the server (for the cloud, their edge) is up."""
+        if self.all_present:
+            return list(clients)
+        if not self.is_up(server):
+            return []
+        names, everywhere = self.fleet.client_names, server != CLOUD
+        return [
+            c
+            for c in clients
+            if self._disturbances.awake(names[c], self.now) and (everywhere or self.home(c) is not None)
+        ]
+
+    def home(self, client: int) -> str | None:
+        """The server right above a client now; None while that is down and its clients wait."""
+        return self.server(self.fleet.home(client))
+
+    def server(self, edge: str) -> str | None:
+        """Who does an edge's work now: the edge itself; the next one that is up, where its clients move; otherwise None."""
+        if edge == CLOUD or self._disturbances.up(edge, self.now):
+            return edge
+        if edge not in self._disturbances.moving:
+            return None
+        names = self.fleet.edge_names
+        own = names.index(edge)
+        others = (*names[own + 1 :], *names[:own])
+        return next((n for n in others if self._disturbances.up(n, self.now)), None)
+
+    def was_up(self, node: str, since: float) -> bool:
+        """Whether a node has been up from an instant until now."""
+        return self._disturbances.was_up(node, since, self.now)
+
+    def until_back(self, client: int) -> simpy.Event | None:
+        """Happens when a client is online, at once where it is; None where it never is again."""
+        return self._at(self._disturbances.back(self.fleet.client_names[client], self.now))
+
+    def until_return(self) -> simpy.Event | None:
+        """Happens when the next of those who are away comes back; None where nobody does."""
+        return self._at(self._disturbances.next_return(self.now))
+
+    def _at(self, instant_s: float) -> simpy.Event | None:
+        return None if instant_s == math.inf else self.env.timeout(max(0.0, instant_s - self.now))
+
+    # What is under way.
+
+    def watch(self) -> None:
+        """Follows everything from now on so that it can be cut off. To be called before anything is under way."""
+        if self._activities is None:
+            self._activities = Activities(self.env, self._disturbances)
+
+    def give_up(self, client: int) -> None:
+        """Cuts off what a client has under way: nobody waits for it any longer."""
+        self._cut(self.fleet.client_names[client])
+
+    def give_up_group(self, round: int, group: int) -> None:  # noqa: A002
+        """Cuts off what a group has under way in a round; whatever it begins afterwards in this round is lost at once."""
+        self._given_up.add((round, group))
+        self._cut((round, group))
+
+    def _cut(self, place: Place) -> None:
+        if self._activities is None:
+            raise RuntimeError("nothing can be cut off in a world that is not watched")
+        self._activities.cut(place)
+
+    # Requests.
+
+    def send(self, sender: str, receiver: str, size_bytes: int, tag: Tag, via: str = CLOUD) -> simpy.Event:
+        """Sends bytes from one node to another over every link between them; a row for each hop.
+
+        ``via`` names the edge that serves two clients who send to each other, where it is not each one's own. Where one of
+        the nodes on the way is down it is lost at once, without a row. Where a link is out it waits.
+        """
         start = self.now
-        route = self.fleet.route(sender, receiver)
+        if self._activities is None:
+            route = self.fleet.route(sender, receiver, *self._common_edge(sender, receiver, via))
+            return _then(
+                self.network.transfer(route, size_bytes), lambda: self._book_transfer(route, start, size_bytes, tag)
+            )
+        servers = self._common_edge(sender, receiver, via) or self._servers_between(sender, receiver)
+        if servers is None:
+            return _lost(self.env)
+        route = self.fleet.route(sender, receiver, *servers)
+        nodes = dict.fromkeys((sender, *servers, receiver))
+        if (tag.round, tag.group) in self._given_up or not all(self._disturbances.up(n, start) for n in nodes):
+            return _lost(self.env)
+        transfer = self.network.start(route, size_bytes)
+        return self._activities.begin(
+            transfer.arrived,
+            (*nodes, *(leg.link for leg in route), (tag.round, tag.group)),
+            lambda: self._book_transfer(route, start, size_bytes, tag),
+            lambda: self._book_transfer(route, start, transfer.stop(), tag, BROKEN),
+        )
 
-        def book() -> None:
-            for leg in route:
-                if leg.hop:
-                    self.ledger.add(TRANSFER, leg.sender, start, self.now, tag, leg.receiver, size_bytes, hop=leg.hop)
+    def _common_edge(self, sender: str, receiver: str, via: str) -> tuple[str, ...]:
+        if via == CLOUD or self.fleet.number(sender) is None or self.fleet.number(receiver) is None:
+            return ()
+        return via, via
 
-        return _then(self.network.transfer(route, size_bytes), book)
+    def _servers_between(self, sender: str, receiver: str) -> tuple[str, ...] | None:
+        """The servers through which a client reaches one that is not its aggregator; None where there is none now."""
+        ends = [self.fleet.number(node) for node in (sender, receiver)]
+        if ends.count(None) == 2 or (ends.count(None) == 1 and CLOUD not in (sender, receiver)):
+            return ()
+        homes = [self.home(c) for c in ends if c is not None]
+        return None if None in homes else tuple(h for h in homes if h is not None)
+
+    def _book_transfer(
+        self, route: Sequence[Leg], start_s: float, size_bytes: int, tag: Tag, status: str = DONE
+    ) -> None:
+        for leg in route:
+            if leg.hop:
+                self.ledger.add(
+                    TRANSFER, leg.sender, start_s, self.now, tag, leg.receiver, size_bytes, hop=leg.hop, status=status
+                )
 
     def train(self, client: int, samples: int, epochs: int, batch_size: int, tag: Tag) -> simpy.Event:
         """Local training on a client's device: so many epochs over so many samples of the workload's model."""
         device = self.fleet.client_devices[client]
         seconds = training_s(device, self.workload.forward_flops, samples, batch_size, epochs)
+        return self._busy(COMPUTE, client, seconds, tag, samples * epochs)
+
+    def fastest_s(
+        self, client: int, down_bytes: int, up_bytes: int, samples: int, epochs: int, batch_size: int
+    ) -> float:
+        """The least time in which a client can get a model from its server, train it and send it back, at the best of times."""
+        device, name, home = self.fleet.client_devices[client], self.fleet.client_names[client], self.fleet.home(client)
+        work_s = training_s(device, self.workload.forward_flops, samples, batch_size, epochs)
         speed = self._speeds.get(client)
-        if speed is not None:
-            seconds = speed.time_to_accumulate(self.now, seconds) - self.now
-        return self._busy(COMPUTE, self.fleet.client_names[client], seconds, tag, samples * epochs)
+        down = self.fastest_send_s(home, name, down_bytes)
+        up = self.fastest_send_s(name, home, up_bytes)
+        return down + (work_s if speed is None else work_s / speed.peak) + up
+
+    def fastest_send_s(self, sender: str, receiver: str, size_bytes: int) -> float:
+        """The least time that a transfer can take, at the best of times."""
+        route = self.fleet.route(sender, receiver)
+        fixed_s = sum(leg.latency_s for leg in route if leg.jitter is None)
+        return fixed_s + 8 * size_bytes / min(self.network.peak_bps(leg) for leg in route)
+
+    def predict(self, client: int, flops: float, samples: int, batch_size: int, tag: Tag) -> simpy.Event:
+        """Other work on a client's device than training: so many FLOPs for each sample, in one pass (a prediction)."""
+        seconds = inference_s(self.fleet.client_devices[client], flops, samples, batch_size)
+        return self._busy(COMPUTE, client, seconds, tag, samples)
+
+    def serve(self, server: str, flops: float, tag: Tag) -> simpy.Event:
+        """Computation on a server's device: so many floating-point operations at its effective speed."""
+        start, seconds = self.now, flops_s(self.fleet.device(server), flops)
+        return _then(self._timeout(seconds), lambda: self.ledger.add(COMPUTE, server, start, self.now, tag))
+
+    def group_operation(
+        self, aggregator: str, members: Sequence[int], operation: Chosen, vectors: int, size: int, tag: Tag
+    ) -> simpy.Event:
+        """A group operation between clients and their aggregator: all compute, then all send, then all receive.
+
+        ``vectors`` says how many vectors of the model's size each member brings, ``size`` of how many members the operation
+        was planned. The event has the members that stayed to the end as its value.
+        """
+        costs = self._costs(aggregator, members, operation, vectors, size, 0)
+        return self.env.process(
+            self._operate(aggregator, dict(zip(members, costs, strict=True)), tag.but(operation.kind))
+        )
+
+    def recovery(
+        self, aggregator: str, members: Sequence[int], operation: Chosen, vectors: int, size: int, tag: Tag
+    ) -> simpy.Event:
+        """What those who are left of ``size`` members pay, beside `group_operation`, for those who dropped out."""
+        whole = self._costs(aggregator, members, operation, vectors, size, 0)
+        with_drops = self._costs(aggregator, members, operation, vectors, size, size - len(members))
+        extra = [
+            OperationCost(b.seconds - a.seconds, b.up_bytes - a.up_bytes, b.down_bytes - a.down_bytes)
+            for a, b in zip(whole, with_drops, strict=True)
+        ]
+        tag = tag.but(f"{operation.kind}-recovery")
+        return self.env.process(self._operate(aggregator, dict(zip(members, extra, strict=True)), tag))
+
+    def _costs(
+        self, aggregator: str, members: Sequence[int], operation: Chosen, vectors: int, size: int, dropped: int
+    ) -> list[OperationCost]:
+        server, parameters = self.fleet.device(aggregator), self.workload.parameters
+        devices = [self.fleet.client_devices[c] for c in members]
+        by_device: dict[int, OperationCost] = {}  # equal devices pay the same
+        for device in devices:
+            if id(device) not in by_device:
+                by_device[id(device)] = operation(Meeting(device, server, size, parameters, vectors, dropped))
+        return [by_device[id(device)] for device in devices]
+
+    def _operate(self, aggregator: str, costs: Mapping[int, OperationCost], tag: Tag) -> Steps:
+        left, names = list(costs), self.fleet.client_names
+        for stage in ("seconds", "up_bytes", "down_bytes"):
+            work = {c: getattr(costs[c], stage) for c in left}
+            work = {c: amount for c, amount in work.items() if amount > 0}
+            if stage == "seconds" and self._activities is None:
+                yield self._busy_together(GROUP_OPERATION, work, tag)
+                continue
+            if stage == "seconds":
+                events = {c: self._busy(GROUP_OPERATION, c, seconds, tag) for c, seconds in work.items()}
+            elif stage == "up_bytes":
+                events = {c: self.send(names[c], aggregator, count, tag) for c, count in work.items()}
+            else:
+                events = {c: self.send(aggregator, names[c], count, tag) for c, count in work.items()}
+            results = yield self.env.all_of(events.values())
+            left = [c for c in left if c not in events or results[events[c]]]
+        return left
+
+    def _busy_together(self, kind: str, work: Mapping[int, float], tag: Tag) -> simpy.Event:
+        """Several clients at work from now on, each for its seconds; happens when the last is done, and is booked then."""
+        start = self.now
+        ends = {c: self._end_of_work(c, seconds) for c, seconds in work.items()}
+
+        def book() -> None:
+            for client, end in ends.items():
+                self.ledger.add(kind, self.fleet.client_names[client], start, end, tag)
+
+        return _then(happens_at(self.env, max(ends.values(), default=start)), book)
+
+    def _busy(self, kind: str, client: int, seconds: float, tag: Tag, samples: int = 0) -> simpy.Event:
+        """A client at work for so many seconds, more where its device is slower than its profile says."""
+        start, who = self.now, self.fleet.client_names[client]
+        end = self._end_of_work(client, seconds)
+        if self._activities is None:
+            return _then(
+                happens_at(self.env, end), lambda: self.ledger.add(kind, who, start, self.now, tag, samples=samples)
+            )
+        if (tag.round, tag.group) in self._given_up or not self._disturbances.up(who, start):
+            return _lost(self.env)
+
+        def cut_off() -> None:
+            share = (self.now - start) / (end - start) if end > start else 1.0
+            self.ledger.add(kind, who, start, self.now, tag, samples=int(samples * share), status=BROKEN)
+
+        return self._activities.begin(
+            happens_at(self.env, end),
+            (who, (tag.round, tag.group)),
+            lambda: self.ledger.add(kind, who, start, self.now, tag, samples=samples),
+            cut_off,
+        )
 
     def ends_of_work(
         self, clients: Numbers, starts_s: Instants, seconds: npt.NDArray[np.float64]
@@ -93,49 +335,21 @@ class World:
             for i, client in enumerate(clients.tolist()):
                 speed = self._speeds.get(client)
                 if speed is not None:
-                    start_s = float(begun_s[i])
-                    ends_s[i] = start_s + (speed.time_to_accumulate(start_s, float(seconds[i])) - start_s)
+                    ends_s[i] = time_to_accumulate(speed, float(begun_s[i]), float(seconds[i]))
         return ends_s
 
-    def group_operation(
-        self, aggregator: str, members: Sequence[int], operation: Chosen, vectors: int, tag: Tag
-    ) -> simpy.Event:
-        """A group operation between these clients and their aggregator: all compute, then all send, then all receive.
+    def _end_of_work(self, client: int, seconds: float) -> float:
+        speed = self._speeds.get(client)
+        return self.now + seconds if speed is None else time_to_accumulate(speed, self.now, seconds)
 
-        ``vectors`` says how many vectors of the model's size each member brings.
-        """
-        tag = tag.but(operation.kind)
-        server, parameters = self.fleet.device(aggregator), self.workload.parameters
-        devices = [self.fleet.client_devices[c] for c in members]
-        costs: dict[int, OperationCost] = {}  # by device: equal devices pay the same
-        for device in devices:
-            if id(device) not in costs:
-                costs[id(device)] = operation(Meeting(device, server, len(members), parameters, vectors))
-        charged = [costs[id(device)] for device in devices]
-        return self.env.process(self._operate(aggregator, members, charged, tag))
+    def _timeout(self, seconds: float) -> simpy.Event:
+        """Happens, with True, after so many seconds; never, where they are infinitely many."""
+        return self.env.event() if seconds == math.inf else self.env.timeout(seconds, True)
 
-    def _operate(self, aggregator: str, members: Sequence[int], costs: Sequence[OperationCost], tag: Tag) -> Steps:
-        names = [self.fleet.client_names[c] for c in members]
-        pairs = list(zip(names, costs, strict=True))
-        yield self._busy_together(GROUP_OPERATION, [(n, c.seconds) for n, c in pairs if c.seconds], tag)
-        yield self.env.all_of([self.send(n, aggregator, c.up_bytes, tag) for n, c in pairs if c.up_bytes])
-        yield self.env.all_of([self.send(aggregator, n, c.down_bytes, tag) for n, c in pairs if c.down_bytes])
 
-    def _busy_together(self, kind: str, work: Sequence[tuple[str, float]], tag: Tag) -> simpy.Event:
-        """Several nodes at work from now on, each for its seconds; happens when the last is done, and is booked then."""
-        start = self.now
-
-        def book() -> None:
-            for who, seconds in work:
-                self.ledger.add(kind, who, start, start + seconds, tag)
-
-        return _then(self.env.timeout(max((seconds for _, seconds in work), default=0.0)), book)
-
-    def _busy(self, kind: str, who: str, seconds: float, tag: Tag, samples: int) -> simpy.Event:
-        start = self.now
-        return _then(
-            self.env.timeout(seconds), lambda: self.ledger.add(kind, who, start, self.now, tag, samples=samples)
-        )
+def _lost(env: simpy.Environment) -> simpy.Event:
+    """An event that happens at once, with False."""
+    return env.timeout(0, False)
 
 
 def _then(event: simpy.Event, action: Callable[[], None]) -> simpy.Event:

@@ -11,19 +11,11 @@ import pytest
 from devices.compute import training_s
 from emulator import ledger
 from emulator.accounting import totals_of
-from emulator.learning.lab import Lab
-from emulator.learning.memo import Memo, RunMemory
 from emulator.methods.session import Session
-from emulator.run import assemble
 from emulator.scenario import Loaded
+from tests.methods.playing import played
 
 Small = Callable[..., Loaded]
-
-
-def played(loaded: Loaded) -> Session:
-    session = assemble(loaded.scenario, Lab(loaded.scenario, RunMemory(Memo(None)), max_workers=1))
-    session.env.run(session.env.process(loaded.scenario.method(session)))
-    return session
 
 
 def exchanges(session: Session) -> Counter[str]:
@@ -111,6 +103,15 @@ def test_one_group_an_edge_and_all_sampled_is_hierfavg(small: Small) -> None:
     hier = played(small())
     groups = played(small("method.formation={kind: random, size: 4}", "method.sampling={kind: uniform, share: 1.0}"))
     assert hier.metrics == groups.metrics
+
+
+def test_where_all_groups_take_part_unbiased_is_by_samples(small: Small) -> None:
+    words = ("method.formation={kind: random, size: 2}", "method.sampling={kind: uniform, share: 1.0}")
+    by_samples = played(small(*words))
+    unbiased = played(small(*words, "method.aggregation=unbiased"))
+    assert [m["loss"] for m in unbiased.metrics] == pytest.approx([m["loss"] for m in by_samples.metrics], rel=1e-5)
+    some = played(small(words[0], "method.sampling={kind: esrcov, groups: 2}", "method.aggregation=unbiased"))
+    assert some.rounds == 2
 
 
 def test_groups_of_one_are_fedavg_with_k_times_e_epochs(small: Small) -> None:

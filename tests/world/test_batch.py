@@ -15,6 +15,7 @@ from emulator.registry import Chosen
 from emulator.rng import stream
 from emulator.scenario import Loaded
 from emulator.world.batch import Work
+from emulator.world.cohorts import Cohorts
 from emulator.world.fleet import Fleet
 from emulator.world.network import DedicatedNetwork
 from emulator.world.operations import SecureAggregationParams
@@ -41,6 +42,8 @@ WORLDS: dict[str, list[str]] = {
     "trace": [CELL, "topology.links.access.trace={file: lte-like}"],
     "trace behind": [CELL, "topology.links.backhaul.trace={file: lte-like}"],
     "speed": ["topology.speed={file: daily-load}"],
+    "devices of a mix": ["topology.devices={mix: phone-mix, bandwidth: true}", CELL],
+    "sites": ["topology.links.latencies={file: eight-sites}", CELL],
     "no edges": ["topology.edges=0", "method=fedavg", PORT],
 }
 SAMPLES = np.array([5, 30, 5, 17, 40, 30, 1, 8, 12, 12, 60, 3])
@@ -84,7 +87,7 @@ def one_by_one(world: World, server: str, members: Sequence[int], operation: Cho
 
     yield world.env.all_of([world.env.process(member(c)) for c in members])
     if operation is not None:
-        yield world.group_operation(server, members, operation, 1, tag)
+        yield world.group_operation(server, members, operation, 1, len(members), tag)
         yield world.env.all_of([world.send(names[c], server, 50_000, tag) for c in members])
 
 
@@ -118,6 +121,19 @@ def test_a_group_takes_as_long_as_its_members_one_by_one(small: Small, world: st
     ]
     assert rows[0] == rows[1]
     assert len(rows[0]) > 12 * (2 if operation is None else 4)
+
+
+@pytest.mark.parametrize("world", [w for w in WORLDS if w != "no edges"])
+@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
+def test_at_an_edge_that_is_not_their_own(small: Small, world: str, operation: Chosen | None) -> None:
+    loaded = loaded_as(small, world)
+    groups = {"edge-0": [0, 5, 9, 3], "edge-2": [1, 2, 8], "edge-1": [4, 11]}
+    rows = [
+        rows_of(here, [way(here, server, g, operation, i) for i, (server, g) in enumerate(groups.items())])
+        for way in (together, one_by_one)
+        for here in [world_of(loaded)]
+    ]
+    assert rows[0] == rows[1]
 
 
 @pytest.mark.parametrize("world", [w for w in WORLDS if "jitter" not in w])  # these are drawn in another order
@@ -162,7 +178,7 @@ def test_somebody_who_comes_between_takes_his_share(
         rows = play(here, operation)
         assert not here.network._cohorts._on  # type: ignore[attr-defined]
         with monkeypatch.context() as patch:
-            patch.setattr(SharedNetwork, "_free", lambda self, fan: False)
+            patch.setattr(Cohorts, "_may_go", lambda self, fan, size_bytes: False)
             expected = play(world_of(loaded), operation)
 
         def facts(row: Row) -> tuple[object, ...]:

@@ -90,7 +90,7 @@ def test_training_takes_what_the_device_says(small: Callable[..., Loaded]) -> No
 def test_a_group_operation_is_quadratic_in_the_size_of_the_group(small: Callable[..., Loaded], size: int) -> None:
     world = make_world(small())
     operation = Chosen("group operation", "secure-aggregation", SecureAggregationParams(a="1 s", b="10 ms", c="3 ms"))  # type: ignore[arg-type]
-    world.env.run(world.group_operation("edge-0", range(size), operation, 1, TAG))
+    world.env.run(world.group_operation("edge-0", range(size), operation, 1, size, TAG))
     rows = [r for r in world.ledger.rows if r.kind == ledger.GROUP_OPERATION]
     assert [r.end_s - r.start_s for r in rows] == [pytest.approx(1 + 0.010 * size + 0.003 * size**2)] * size
     up = sum(r.bytes for r in world.ledger.rows if r.hop == ledger.CLIENT_SERVER)

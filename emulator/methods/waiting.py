@@ -1,0 +1,109 @@
+"""How long a server waits for those whom it asked: for all of them, until a deadline, or for the first so many."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated
+
+import simpy
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from emulator.registry import NoParams, Params, Scale, waitings
+from emulator.scenario.schema import Count
+from emulator.units import PositiveSeconds
+from emulator.world.world import Steps, World
+
+
+@dataclass(frozen=True)
+class Patience:
+    """Waits for the first ``wanted``, but no longer than ``seconds``."""
+
+    wanted: int
+    seconds: float = math.inf
+
+
+class DeadlineParams(Params):
+    """When it ends."""
+
+    after: PositiveSeconds = Field(description="how long to wait, from the start of the round")
+
+
+class QuorumParams(Params):
+    """How many are enough, and optionally a deadline."""
+
+    count: Count | None = Field(None, description="how many are enough")
+    share: Annotated[float, Field(gt=0, le=1)] | None = Field(None, description="or which share of those asked")
+    after: PositiveSeconds | None = Field(None, description="how long to wait at most, from the start of the round")
+
+    @model_validator(mode="after")
+    def _one(self) -> QuorumParams:
+        if self.count is not None and self.share is not None:
+            raise PydanticCustomError("quorum", "give 'count' or 'share', not both")
+        return self
+
+    def problems(self, scale: Scale) -> Iterable[tuple[str, str]]:
+        """More than there are."""
+        if self.count is not None and self.count > scale.clients:
+            yield "count", f"waits for {self.count}, but there are only {scale.clients} clients"
+
+
+@waitings.register("all")
+def wait_for_all(asked: int, wanted: int, params: NoParams) -> Patience:
+    """All: waits for everybody who was asked and is not lost."""
+    return Patience(asked)
+
+
+@waitings.register("deadline", DeadlineParams)
+def deadline(asked: int, wanted: int, params: DeadlineParams) -> Patience:
+    """Deadline: takes what has arrived in time, and gives up the rest."""
+    return Patience(asked, params.after)
+
+
+@waitings.register("quorum", QuorumParams)
+def quorum(asked: int, wanted: int, params: QuorumParams) -> Patience:
+    """Quorum: takes the first k of n and gives up the rest; without k, as many as were wanted before over-selection."""
+    count = wanted if params.count is None else params.count
+    if params.share is not None:
+        count = max(1, math.ceil(params.share * asked - 1e-9))
+    return Patience(min(count, asked), math.inf if params.after is None else params.after)
+
+
+def gather(
+    world: World,
+    work: Mapping[int, simpy.Process],
+    patience: Patience,
+    since_s: float,
+    give_up: Callable[[int], None],
+) -> Steps:
+    """Waits for processes as long as ``patience`` lasts, counted from ``since_s``; gives up those that are not done by then.
+
+    Returns the keys of those that gave a result (not None, not False) in time, in the order of ``work``.
+    """
+    env = world.env
+    if patience.seconds == math.inf and patience.wanted >= len(work):
+        yield env.all_of(work.values())  # its own value would look for each process among all of them
+        return [key for key, process in work.items() if process.value not in (None, False)]
+    enough = env.event()
+    good: set[int] = set()
+    ended: set[int] = set()
+
+    def note(key: int, process: simpy.Event) -> None:
+        ended.add(key)
+        if process.value not in (None, False):
+            good.add(key)
+        if not enough.triggered and (len(good) == patience.wanted or len(ended) == len(work)):
+            enough.succeed()
+
+    for key, process in work.items():
+        process.callbacks.append(partial(note, key))
+    left_s = since_s + patience.seconds - world.now
+    yield enough if left_s == math.inf else enough | env.timeout(max(0.0, left_s))
+    in_time = [key for key in work if key in good][: patience.wanted]
+    for key in work:
+        if key not in ended:
+            give_up(key)
+    return in_time

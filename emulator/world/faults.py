@@ -1,0 +1,167 @@
+"""Faults that a scenario injects. A fault says who is out of order and when; the world does the rest.
+
+Each plug-in is a function ``(shape, rng_of, params)`` that returns a `Disorder`; ``rng_of(target)`` is a random stream of the
+target's own, so that what happens to one does not depend on the others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from emulator.registry import Params, Scale, faults
+from emulator.units import PositiveSeconds, Seconds
+from emulator.world.fleet import client_name, edge_name
+from emulator.world.overtime import Spells, by_chance, merged
+
+Number = Annotated[int, Field(ge=0)]
+Share = Annotated[float, Field(gt=0, le=1)]
+RngOf = Callable[[str], np.random.Generator]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How many clients and edges there are."""
+
+    clients: int
+    edges: int
+
+
+@dataclass(frozen=True)
+class Disorder:
+    """What a fault does: 0 in a spell of ``nodes`` means down, of ``links`` (by edge) no bandwidth; ``speeds`` are factors.
+
+    ``breaks_transfers``: what is on a link when it goes out is lost; otherwise it waits. ``moves``: clients of an edge that is
+    down are served by another one.
+    """
+
+    nodes: dict[str, Spells] = field(default_factory=dict)
+    links: dict[str, Spells] = field(default_factory=dict)
+    speeds: dict[int, Spells] = field(default_factory=dict)
+    breaks_transfers: bool = False
+    moves: bool = False
+
+
+class When(Params):
+    """At given times, or by chance again and again."""
+
+    at: tuple[Seconds, ...] | None = Field(
+        None, strict=False, min_length=1, description="emulated times at which it begins"
+    )
+    every: PositiveSeconds | None = Field(
+        None, description="mean time between two of them at one place, exponentially distributed"
+    )
+    lasts: PositiveSeconds | None = Field(None, description="how long it lasts; without it, to the end of the run")
+
+    @model_validator(mode="after")
+    def _either(self) -> When:
+        if (self.at is None) == (self.every is None):
+            raise PydanticCustomError("when", "give either 'at' (times) or 'every' (a mean time between faults)")
+        if self.every is not None and self.lasts is None:
+            raise PydanticCustomError("when", "a fault that comes again and again needs 'lasts'")
+        return self
+
+    def spells(self, rng: np.random.Generator) -> Iterable[tuple[float, float]]:
+        """Pairs of start and end in emulated seconds."""
+        lasts_s = math.inf if self.lasts is None else self.lasts
+        if self.at is not None:
+            return merged((start, start + lasts_s) for start in self.at)
+        assert self.every is not None
+        return by_chance(rng, self.every, lasts_s)
+
+
+class OfClients(When):
+    """Which clients, and when."""
+
+    clients: tuple[Number, ...] | Share = Field(
+        1.0, description="numbers of clients, or the share of all that is drawn"
+    )
+
+    def problems(self, scale: Scale) -> Iterable[tuple[str, str]]:
+        """Clients that there are not."""
+        yield from _missing("clients", self.clients, scale.clients)
+
+    def chosen(self, count: int, rng: np.random.Generator) -> Sequence[int]:
+        """The numbers of those concerned."""
+        if isinstance(self.clients, tuple):
+            return self.clients
+        picked = rng.choice(count, max(1, int(self.clients * count + 0.5)), replace=False)
+        return sorted(int(c) for c in picked)
+
+
+class OfEdges(When):
+    """Which edges, and when."""
+
+    edges: tuple[Number, ...] | None = Field(None, strict=False, description="numbers of edges; without it, all")
+
+    def problems(self, scale: Scale) -> Iterable[tuple[str, str]]:
+        """Edges that there are not."""
+        if scale.edges == 0:
+            yield "", "there are no edges in this topology"
+        else:
+            yield from _missing("edges", self.edges, scale.edges)
+
+    def chosen(self, count: int) -> Sequence[int]:
+        """The numbers of those concerned."""
+        return range(count) if self.edges is None else self.edges
+
+
+class EdgeOutageParams(OfEdges):
+    """Which edges, when, and what their clients do meanwhile."""
+
+    clients: Literal["wait", "move"] = Field(
+        "wait", description="what the clients of the edge do: wait for it, or move to the next edge that is up"
+    )
+
+
+class BackhaulOutageParams(OfEdges):
+    """Which edges lose their way to the cloud, when, and what becomes of transfers under way."""
+
+    work: Literal["lost", "paused"] = Field("paused", description="what becomes of transfers that are under way")
+
+
+class SlowDownParams(OfClients):
+    """Which clients, when, and how slow they become."""
+
+    factor: Annotated[float, Field(gt=1, le=1e9)] = Field(description="how many times longer everything takes them")
+
+
+@faults.register("client-crash", OfClients)
+def client_crash(shape: Shape, rng_of: RngOf, params: OfClients) -> Disorder:
+    """Client crash: a client is down, and what it had under way is lost."""
+    clients = params.chosen(shape.clients, rng_of("choice"))
+    return Disorder(nodes={client_name(c): Spells(params.spells(rng_of(client_name(c)))) for c in clients})
+
+
+@faults.register("edge-outage", EdgeOutageParams)
+def edge_outage(shape: Shape, rng_of: RngOf, params: EdgeOutageParams) -> Disorder:
+    """Edge outage: an edge server is down, and what it held of the round is lost; its clients wait or move."""
+    names = [edge_name(e) for e in params.chosen(shape.edges)]
+    return Disorder(nodes={n: Spells(params.spells(rng_of(n))) for n in names}, moves=params.clients == "move")
+
+
+@faults.register("backhaul-outage", BackhaulOutageParams)
+def backhaul_outage(shape: Shape, rng_of: RngOf, params: BackhaulOutageParams) -> Disorder:
+    """Backhaul outage: the link between an edge and the cloud carries nothing; transfers under way wait or are lost."""
+    names = [edge_name(e) for e in params.chosen(shape.edges)]
+    return Disorder(links={n: Spells(params.spells(rng_of(n))) for n in names}, breaks_transfers=params.work == "lost")
+
+
+@faults.register("slow-down", SlowDownParams)
+def slow_down(shape: Shape, rng_of: RngOf, params: SlowDownParams) -> Disorder:
+    """Slow-down: a client's device computes several times slower (a straggler)."""
+    clients = params.chosen(shape.clients, rng_of("choice"))
+    return Disorder(speeds={c: Spells(params.spells(rng_of(client_name(c))), 1 / params.factor) for c in clients})
+
+
+def _missing(key: str, numbers: object, count: int) -> Iterable[tuple[str, str]]:
+    if isinstance(numbers, tuple):
+        for number in numbers:
+            if number >= count:
+                yield key, f"there is no number {number}; they go from 0 to {count - 1}"
