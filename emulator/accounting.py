@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from devices.profile import Power
-from emulator.ledger import BROKEN, COMPUTE, GROUP_OPERATION, HOPS, TRANSFER, Ledger, Row
+from emulator.ledger import BROKEN, COMPUTE, GROUP_OPERATION, HOPS, TRANSFER, Ledger, Row, Tag
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,36 +54,22 @@ class Totals:
         return self.cost_training_s + self.cost_group_s
 
 
-def add_rows(totals: Totals, rows: Iterable[Row], clients: Mapping[str, Power]) -> None:
-    """Adds rows to totals. ``clients`` gives the power states of every client by name; other nodes are not charged."""
+def totals_of(rows: Iterable[Row], clients: Mapping[str, Power]) -> Totals:
+    """The totals of all these rows. ``clients`` gives the power states of every client by name; other nodes are not charged."""
+    ledger = Ledger()
     for row in rows:
-        span_s = row.end_s - row.start_s
-        own, peer = clients.get(row.who), clients.get(row.peer)
-        if row.kind == TRANSFER:
-            totals.bytes_by_hop[row.hop] += row.bytes
-            totals.bytes_wasted += row.bytes if row.status == BROKEN else 0
-            if own is not None:
-                totals.extra_energy_j += (own.send - own.idle) * span_s
-            if peer is not None:
-                totals.extra_energy_j += (peer.receive - peer.idle) * span_s
-        elif own is not None and row.kind in (COMPUTE, GROUP_OPERATION):
-            totals.extra_energy_j += (own.compute - own.idle) * span_s
-            if row.kind == COMPUTE:
-                totals.cost_training_s += span_s
-            else:
-                totals.cost_group_s += span_s
-            totals.cost_wasted_s += span_s if row.status == BROKEN else 0.0
-
-
-def totals_of(rows: Sequence[Row], clients: Mapping[str, Power]) -> Totals:
-    """The totals of all these rows."""
-    totals = Totals()
-    add_rows(totals, rows, clients)
-    return totals
+        tag = Tag(row.what, row.round, row.group, row.group_round)
+        ledger.add(
+            row.kind, row.who, row.start_s, row.end_s, tag, row.peer, row.bytes, row.samples, row.hop, row.status
+        )
+    return Meter(ledger, clients).totals()
 
 
 class Meter:
-    """Running totals of a ledger that still grows: each reading adds only the rows that are new since the last one."""
+    """Running totals of a ledger that still grows: each reading adds only the rows that are new since the last one.
+
+    Sums go row by row, so that they do not depend in a single bit on when they are read.
+    """
 
     def __init__(self, ledger: Ledger, clients: Mapping[str, Power]) -> None:
         self._ledger = ledger
@@ -91,6 +77,9 @@ class Meter:
         self._read = 0
         self._totals = Totals()
         self._idle_w = sum(p.idle for p in clients.values())
+        # By the number of a node's name: whether it is a client, and what sending, receiving and computing add to its idle power.
+        self._charged = np.zeros(0, bool)
+        self._extra_w = np.zeros((3, 0))
         ledger.before_spill = self._before_spill
 
     def _before_spill(self) -> None:
@@ -99,14 +88,51 @@ class Meter:
 
     def totals(self) -> Totals:
         """The totals of all rows so far."""
-        rows = self._ledger.rows
-        add_rows(self._totals, rows[self._read :], self._clients)
-        self._read = len(rows)
+        rows = self._ledger.packed[self._read :]
+        if len(rows):
+            self._know_all()
+            self._add(rows)
+            self._read += len(rows)
         return self._totals
+
+    def _know_all(self) -> None:
+        """Looks up the names that are new."""
+        powers = [self._clients.get(name) for name in self._ledger.texts[len(self._charged) :]]
+        if powers:
+            extra = [
+                (p.send - p.idle, p.receive - p.idle, p.compute - p.idle) if p else (0.0, 0.0, 0.0) for p in powers
+            ]
+            self._charged = np.append(self._charged, [p is not None for p in powers])
+            self._extra_w = np.append(self._extra_w, np.array(extra).T, axis=1)
+
+    def _add(self, rows: np.ndarray) -> None:
+        totals, number = self._totals, self._ledger.number
+        send_w, receive_w, compute_w = self._extra_w
+        spans_s = rows["end_s"] - rows["start_s"]
+        kinds, own, peer = rows["kind"], rows["who"], rows["peer"]
+        transfers = kinds == number(TRANSFER)
+        broken = rows["status"] == number(BROKEN)
+        totals.bytes_wasted += int(rows["bytes"][transfers & broken].sum())
+        for hop in HOPS:
+            totals.bytes_by_hop[hop] += int(rows["bytes"][transfers & (rows["hop"] == number(hop))].sum())
+        training, group = kinds == number(COMPUTE), kinds == number(GROUP_OPERATION)
+        charged = self._charged[own]
+        totals.cost_training_s = _summed(totals.cost_training_s, spans_s[training & charged])
+        totals.cost_group_s = _summed(totals.cost_group_s, spans_s[group & charged])
+        totals.cost_wasted_s = _summed(totals.cost_wasted_s, spans_s[(training | group) & charged & broken])
+        extra_j = np.zeros((len(rows), 2))  # of a transfer both ends may pay
+        extra_j[:, 0] = np.where(transfers, send_w[own], np.where(training | group, compute_w[own], 0.0)) * spans_s
+        extra_j[:, 1] = np.where(transfers, receive_w[peer], 0.0) * spans_s
+        totals.extra_energy_j = _summed(totals.extra_energy_j, extra_j.ravel())
 
     def energy_j(self, now_s: float) -> float:
         """Energy of all clients since the start: idle power all the time, and what their activities drew above it."""
         return self._idle_w * now_s + self.totals().extra_energy_j
+
+
+def _summed(start: float, values: np.ndarray) -> float:
+    """The sum in the order of the values, one after another, as a loop would add them (``sum`` would add them in pairs)."""
+    return float(np.add.accumulate(np.concatenate([[start], values]))[-1])
 
 
 def energy_by_state(

@@ -26,7 +26,7 @@ from analysis.plots.style import (
     title_above,
 )
 from analysis.quantities import Axis, axis_named, check_accuracy
-from analysis.runs import COMPLETE, Run, unique_labels
+from analysis.runs import COMPLETE, Run, check_trained, unique_labels
 from analysis.seeds import BANDS, Curve, mean_curve
 from emulator.errors import InputError
 
@@ -61,11 +61,12 @@ def plot(
     is a target. With a ``path`` the figure is also written there (PNG, SVG or PDF). Runs that did not
     complete say so in the legend.
 
-    Raises `InputError` if there are no runs or no axes, an axis is unknown, the target is no share, or the
-    path is no good.
+    Raises `InputError` if there are no runs or no axes, a run has no accuracies, an axis is unknown, the target is no
+    share, or the path is no good.
     """
     if not runs:
         raise InputError("give at least one run to draw")
+    check_trained(runs)
     labels = [_legend_text(run, text) for run, text in zip(runs, unique_labels(runs), strict=True)]
     lines = {i: [run.metrics] for i, run in enumerate(runs)}
     drawn = [_panel(axis_named(name), lines, "none") for name in axes]

@@ -38,6 +38,9 @@ MemoOption = Annotated[
     typer.Option("--memo", metavar="FILE", help="Where results are remembered. (default: in the user's cache folder)"),
 ]
 NoMemoOption = Annotated[bool, typer.Option("--no-memo", help="Remember nothing beyond the run folder.")]
+NoTrainingOption = Annotated[
+    bool, typer.Option("--no-training", help="Play it on the clock alone: no accuracy, and a fleet of any size.")
+]
 WorkersOption = Annotated[
     int | None, typer.Option("--workers", min=1, help="Training processes. (default: the number of cores)")
 ]

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from emulator import __version__, scenario
 from emulator.cli import listing, studying
-from emulator.cli.app import PluginOption, ScenarioArgument, SetOption, app, import_plugins, out
+from emulator.cli.app import NoTrainingOption, PluginOption, ScenarioArgument, SetOption, app, import_plugins, out
 from emulator.errors import InputError
 from emulator.files import slug, write_text
 from emulator.scenario.load import find, is_study, ready
@@ -37,7 +37,12 @@ def _root(
 
 
 @app.command()
-def validate(name: ScenarioArgument, changes: SetOption = None, plugin: PluginOption = None) -> None:
+def validate(
+    name: ScenarioArgument,
+    changes: SetOption = None,
+    no_training: NoTrainingOption = False,
+    plugin: PluginOption = None,
+) -> None:
     """Check a scenario (or a study with all its runs) and say what it describes, without running it."""
     import_plugins(plugin)
     if is_study(find(name, ready())):
@@ -47,7 +52,7 @@ def validate(name: ScenarioArgument, changes: SetOption = None, plugin: PluginOp
         return
     from emulator.world.endings import check
 
-    loaded = scenario.load(name, changes or ())
+    loaded = scenario.load(name, changes or (), training=not no_training)
     s = loaded.scenario
     try:
         check(s)

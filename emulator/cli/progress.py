@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from types import TracebackType
 
@@ -52,7 +53,7 @@ class RunProgress:
             self._bar.stop()
 
     def _on_round(self, round: int, metrics: Metrics) -> None:  # noqa: A002
-        self._accuracy = metrics.get("accuracy", self._accuracy)
+        self._accuracy = metrics.get("accuracy", self._accuracy)  # nan in a run without training
         text = self._describe(round, metrics)
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=share_done(self._stop, metrics), state=text, wave="")
@@ -65,7 +66,8 @@ class RunProgress:
             self._bar.update(self._task, wave=f"training {done}/{waiting}")
 
     def _describe(self, round: int, metrics: Metrics) -> str:  # noqa: A002
-        accuracy = "" if self._accuracy is None else f"accuracy {self._accuracy:.1%}, "
+        known = self._accuracy is not None and not math.isnan(self._accuracy)
+        accuracy = f"accuracy {self._accuracy:.1%}, " if known else ""
         return (
             f"round {round}, {accuracy}{time_text(metrics['time_s'])}, "
             f"{bytes_text(metrics['bytes_total'])}, {cost_text(metrics['cost_s'])}"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from emulator.errors import InputError
-from emulator.learning.data.arrays import ArraySet
+from emulator.learning.data.arrays import ArraySet, Outline
 from emulator.learning.partitions import ClusteredParts, label_counts
 from emulator.learning.partitions.rotation import cannot_turn
 from emulator.rng import stream
@@ -24,26 +24,46 @@ class ClientData:
     """
 
     def __init__(self, scenario: Scenario) -> None:
-        data = scenario.data
-        self.arrays: ArraySet = data.set()
-        pool, self.public = split_public(self.arrays.y_train, self.arrays.classes, data.public, scenario.seed)
-        parts = data.partition(
-            self.arrays.y_train[pool],
-            scenario.topology.clients,
-            self.arrays.classes,
-            stream(scenario.seed, "partition"),
-        )
-        self.parts: list[np.ndarray] = [pool[p] for p in parts]
-        self.label_counts = label_counts(self.arrays.y_train, self.parts, self.arrays.classes)
-        self.truth = np.zeros((2, 0), np.int64)
-        if isinstance(parts, ClusteredParts) != bool(data.partition.plugin.facts.get("clusters")):
-            message = (
-                f"'{data.partition.kind}' must be registered with clusters=True if it makes clusters, and only then"
-            )
-            raise InputError(message, "data.partition")
-        if isinstance(parts, ClusteredParts):
-            self.truth = np.stack([parts.clusters, parts.turns])
-            self.arrays, self.parts = turned(self.arrays, self.parts, parts.turns)
+        self.arrays: ArraySet = scenario.data.set()
+        outline = Outline(self.arrays.y_train, self.arrays.classes, self.arrays.shape)
+        dealt = deal_out(scenario, outline, scenario.topology.clients)
+        self.public, self.label_counts, self.truth = dealt.public, dealt.label_counts, dealt.truth
+        self.arrays, self.parts = turned(self.arrays, dealt.parts, dealt.truth[1])
+
+
+@dataclass(frozen=True, eq=False)
+class Dealt:
+    """A data set divided between clients, as indices of its labels; ``truth`` is that of `ClientData`."""
+
+    parts: list[np.ndarray]
+    public: np.ndarray
+    label_counts: np.ndarray
+    truth: np.ndarray
+
+
+def deal_out(scenario: Scenario, outline: Outline, clients: int) -> Dealt:
+    """Divides a set between so many clients, by the scenario's partition. Raises `InputError` where that cannot be done."""
+    data, labels, classes = scenario.data, outline.y_train, outline.classes
+    pool, public = split_public(labels, classes, data.public, scenario.seed)
+    found = data.partition(labels[pool], clients, classes, stream(scenario.seed, "partition"))
+    parts = [pool[p] for p in found]
+    if isinstance(found, ClusteredParts) != bool(data.partition.plugin.facts.get("clusters")):
+        message = f"'{data.partition.kind}' must be registered with clusters=True if it makes clusters, and only then"
+        raise InputError(message, "data.partition")
+    clustered = isinstance(found, ClusteredParts)
+    truth = np.stack([found.clusters, found.turns]) if clustered else np.zeros((2, 0), np.int64)
+    return Dealt(parts, public, label_counts(labels, parts, classes), truth)
+
+
+def outline_of(scenario: Scenario) -> Outline:
+    """What is known of the scenario's data set without its samples, as far as the set can tell without reading them."""
+    chosen = scenario.data.set
+    outline = chosen.plugin.facts.get("outline")
+    if outline is not None:
+        found: Outline = outline(chosen.params)
+        return found
+    arrays: ArraySet = chosen()
+    return Outline(arrays.y_train, arrays.classes, arrays.shape)
 
 
 def turned(arrays: ArraySet, parts: Sequence[np.ndarray], turns: np.ndarray) -> tuple[ArraySet, list[np.ndarray]]:

@@ -30,6 +30,14 @@ EVALUATION_BATCH = 1024
 WORKERS_AFTER_S = 1.5  # of training in this process: starting workers takes about as long
 
 
+def untrained(scenario: Scenario, shape: tuple[int, ...], classes: int) -> nn.Module:
+    """The scenario's model for samples of this shape, as its seed draws it."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive(scenario.seed, "initial-model"))
+        module: nn.Module = scenario.model(shape, classes)
+    return module
+
+
 class Engine:
     """Models and data of one scenario. Everything it does is determined by its arguments and the scenario's seed."""
 
@@ -49,11 +57,7 @@ class Engine:
         self._spent_s = 0.0
 
     def _fresh(self) -> nn.Module:
-        arrays = self.data.arrays
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derive(self._scenario.seed, "initial-model"))
-            module: nn.Module = self._scenario.model(arrays.shape, arrays.classes)
-        return module
+        return untrained(self._scenario, self.data.arrays.shape, self.data.arrays.classes)
 
     def initial(self) -> Tensor:
         """The state of the untrained model."""

@@ -92,7 +92,7 @@ class Train(Recipe):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How good a model is on the test set, or on test data as some clients hold it."""
+    """How good a model is on the test set, or on test data as some clients hold it; nan where that was not measured."""
 
     accuracy: float
     loss: float
@@ -114,6 +114,23 @@ class ClientFacts:
     def samples(self) -> np.ndarray:
         """Samples of each client."""
         return np.asarray(self.label_counts.sum(axis=1))
+
+
+class Keys:
+    """Content keys of what a scenario learns from: its data set, what of it is public, its model, and how clients share it."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        versions = [NUMERICS, importlib.metadata.version("torch")]
+        chosen = scenario.data.set
+        self._scenario = scenario
+        self.set = content_key("set", chosen.identity(), chosen.plugin.facts["fingerprint"](chosen.params), versions)
+        self.model = content_key("model", self.set, scenario.model.identity(), scenario.seed, versions)
+        self.public = content_key("public", self.set, scenario.data.public, scenario.seed)
+
+    def data(self, clients: int) -> str:
+        """The key of the set, divided between so many clients."""
+        data = self._scenario.data
+        return content_key("data", self.set, data.partition.identity(), data.public, clients, self._scenario.seed)
 
 
 class Lab:
@@ -140,15 +157,9 @@ class Lab:
         self._max_workers = max_workers
         self._rule_keys: dict[int, tuple[Chosen, str]] = {}  # a run has few rules and asks for their keys very often
         self._live: WeakValueDictionary[str, Handle] = WeakValueDictionary()
-        versions = [NUMERICS, importlib.metadata.version("torch")]
-        data = scenario.data
-        identity = data.set.plugin.facts["fingerprint"](data.set.params)
-        self._set_key = content_key("set", data.set.identity(), identity, versions)
-        self._data_key = content_key(
-            "data", self._set_key, data.partition.identity(), data.public, scenario.topology.clients, scenario.seed
-        )
-        self._model_key = content_key("model", self._set_key, scenario.model.identity(), scenario.seed, versions)
-        self._public_key = content_key("public", self._set_key, data.public, scenario.seed)
+        keys = Keys(scenario)
+        self._set_key, self._model_key, self._public_key = keys.set, keys.model, keys.public
+        self._data_key = keys.data(scenario.topology.clients)
 
     @cached_property
     def _data(self) -> ClientData:
@@ -171,16 +182,16 @@ class Lab:
     def clients(self) -> ClientFacts:
         """What is known of the clients' data."""
 
-        raw = self._remembered(content_key("clients", self._data_key), lambda: to_npy(self._data.label_counts))
+        raw = self.memory.recall(content_key("clients", self._data_key), lambda: to_npy(self._data.label_counts))
         if not self._scenario.data.partition.plugin.facts.get("clusters"):
             return ClientFacts(from_npy(raw))
-        truth = self._remembered(content_key("clusters", self._data_key), lambda: to_npy(self._data.truth))
+        truth = self.memory.recall(content_key("clusters", self._data_key), lambda: to_npy(self._data.truth))
         return ClientFacts(from_npy(raw), *from_npy(truth))
 
     @cached_property
     def model_facts(self) -> ModelFacts:
         """Size and arithmetic of the model."""
-        raw = self._remembered(content_key("facts", self._model_key), lambda: _to_json(asdict(self._engine.facts)))
+        raw = self.memory.recall(content_key("facts", self._model_key), lambda: _to_json(asdict(self._engine.facts)))
         return ModelFacts(**json.loads(raw))
 
     def initial(self) -> Handle:
@@ -237,7 +248,7 @@ class Lab:
             return _to_json({"accuracy": accuracy, "loss": loss})
 
         limit = self._scenario.evaluate.samples
-        return Evaluation(**json.loads(self._remembered(content_key("evaluation", model.key, limit), compute)))
+        return Evaluation(**json.loads(self.memory.recall(content_key("evaluation", model.key, limit), compute)))
 
     def measure(self, measurement: Chosen | str, models: Sequence[Handle], client: int | None = None) -> np.ndarray:
         """What a measurement reads off models, with a client's samples where it wants them; trains whatever is missing for it.
@@ -334,13 +345,6 @@ class Lab:
         if isinstance(recipe, Combine):
             return self._engine.combine([_known(p) for p in recipe.parents], recipe.weights)
         return self._engine.initial() if isinstance(recipe, Initial) else self._engine.zeros()
-
-    def _remembered(self, key: str, compute: Callable[[], bytes]) -> bytes:
-        known = self.memory.get(key)
-        if known is None:
-            known = compute()
-            self.memory.put(key, key.partition(":")[0], known)
-        return known
 
 
 class _Pending:

@@ -11,7 +11,8 @@ from pydantic import Field
 
 from emulator.accounting import Meter
 from emulator.grouping.diagnostics import Grouping
-from emulator.learning.lab import Handle, Lab
+from emulator.learning.lab import Handle
+from emulator.learning.timing import AnyLab
 from emulator.ledger import EVALUATION, HOPS, Tag
 from emulator.registry import Params
 from emulator.scenario.schema import Scenario
@@ -26,7 +27,7 @@ NOBODY_LEFT = "nobody left"  # why a run stopped
 
 # The global model; where several stand in its place, each with its share of the clients.
 Models = Handle | Sequence[tuple[Handle, float]]
-Metrics = dict[str, float]  # one row of metrics.csv: a value for each name in METRICS
+Metrics = dict[str, float]  # one row of metrics.csv: a value for each name in METRICS; nan where it was not measured
 
 
 class MethodParams(Params):
@@ -41,7 +42,7 @@ class Session:
 
     scenario: Scenario
     world: World
-    lab: Lab
+    lab: AnyLab
     meter: Meter
     on_round: Callable[[int, Metrics], None] = lambda _round, _totals: None  # told after every round, evaluated or not
     metrics: list[Metrics] = field(default_factory=list)

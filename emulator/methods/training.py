@@ -19,6 +19,7 @@ from emulator.methods.waiting import Patience, gather
 from emulator.registry import Chosen, NoParams, Params, trainings
 from emulator.rng import stream
 from emulator.scenario.schema import Count
+from emulator.world.batch import Work
 from emulator.world.operations import least_members
 from emulator.world.world import Steps
 
@@ -74,12 +75,48 @@ def parallel(session: Session, group: Group, model: Handle, at: GroupRound, wait
     uploads. Without one, each member sends its model as soon as it is trained. Members that are lost, or for whom the group
     does not wait, are left out; those who stay pay what the operation takes to go on without them.
     """
-    world, lab = session.world, session.lab
-    tag = Tag("model", at.round, group.number, at.group_round)
-    samples, local, names = lab.clients.samples, at.local.params, world.fleet.client_names
-    meets = not at.operation.plugin.facts.get("alone", False)
+    world, lab, started_s = session.world, session.lab, session.world.now
     asked = world.present(group.members, group.aggregator)
-    started_s = world.now
+    if len(asked) < waits.least:
+        return None
+    left = (
+        yield from together(session, group, asked, at) if world.calm else side_by_side(session, group, asked, at, waits)
+    )
+    if len(left) < max(waits.least, least_members(at.operation, len(asked))) or not world.was_up(
+        group.aggregator, started_s
+    ):
+        return None
+    samples, first_epoch = lab.clients.samples, at.group_round * at.local.params.epochs
+    trained = []
+    for client in left:
+        result, own = lab.train(model, client, at.local, at.round, first_epoch, at.memory.of(client))
+        at.memory.keep(client, own)
+        trained.append(result)
+    total = int(samples[left].sum())
+    return Outcome(lab.combine(trained, [int(samples[c]) / total for c in left]), tuple(left))
+
+
+def together(session: Session, group: Group, asked: Sequence[int], at: GroupRound) -> Steps:
+    """The members' work where nothing is cut off: all of it at once. Returns everybody."""
+    tag = Tag("model", at.round, group.number, at.group_round)
+    crew = session.world.batch.crew(group.aggregator, asked)
+    local = at.local.params
+    work = Work(session.lab.clients.samples[crew.clients], local.epochs, local.batch_size)
+    if at.operation.plugin.facts.get("alone", False):
+        yield crew.exchange(work, at.down_bytes, at.up_bytes, tag)
+    else:
+        arrivals_s = yield crew.receive(at.down_bytes, tag)
+        yield from crew.train_and_operate(work, at.operation, at.memory.rule.vectors, tag, arrivals_s)
+        yield crew.send(at.up_bytes, tag)
+    return asked
+
+
+def side_by_side(session: Session, group: Group, asked: Sequence[int], at: GroupRound, waits: Waits) -> Steps:
+    """The members' work, each one's on its own. Returns those who stayed to the end, and for whom the group waited."""
+    world, samples, local = session.world, session.lab.clients.samples, at.local.params
+    tag, names = Tag("model", at.round, group.number, at.group_round), world.fleet.client_names
+    meets = not at.operation.plugin.facts.get("alone", False)
+    started_s, patience = world.now, waits.how(len(asked), waits.wanted)
 
     def member(client: int) -> Steps:
         if not (yield world.send(group.aggregator, names[client], at.down_bytes, tag)):
@@ -95,9 +132,6 @@ def parallel(session: Session, group: Group, model: Handle, at: GroupRound, wait
         work = {c: world.env.process(steps(c)) for c in clients}
         return (yield from gather(world, work, patience, started_s, world.give_up))
 
-    if len(asked) < waits.least:
-        return None
-    patience = waits.how(len(asked), waits.wanted)
     left = yield from all_of(member, asked, patience)
     if meets and len(left) >= waits.least:
         vectors, size = at.memory.rule.vectors, len(asked)
@@ -105,18 +139,7 @@ def parallel(session: Session, group: Group, model: Handle, at: GroupRound, wait
         left = yield from all_of(upload, left, Patience(len(left), patience.seconds))
         if waits.least <= len(left) < size:
             left = yield world.recovery(group.aggregator, left, at.operation, vectors, size, tag)
-    if len(left) < max(waits.least, least_members(at.operation, len(asked))) or not world.was_up(
-        group.aggregator, started_s
-    ):
-        return None
-    trained = []
-    for client in left:
-        first_epoch = at.group_round * local.epochs
-        result, own = lab.train(model, client, at.local, at.round, first_epoch, at.memory.of(client))
-        at.memory.keep(client, own)
-        trained.append(result)
-    total = int(samples[left].sum())
-    return Outcome(lab.combine(trained, [int(samples[c]) / total for c in left]), tuple(left))
+    return left
 
 
 class SequentialParams(Params):

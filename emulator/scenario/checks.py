@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -17,8 +18,11 @@ from emulator.yamlfile import Path_
 from traces.content import DeviceMix, LatencyMatrix
 
 
-def problems(scenario: Scenario) -> Iterator[tuple[Path_, str]]:
-    """Pairs of a path in the scenario and what is wrong there."""
+def problems(scenario: Scenario, training: bool = True) -> Iterator[tuple[Path_, str]]:
+    """Pairs of a path in the scenario and what is wrong there.
+
+    Without ``training`` a fleet may be larger than its data set, and accuracy alone ends no run.
+    """
     topology, scale = scenario.topology, scale_of(scenario)
     yield from _of_devices(topology)
     yield from _of_latencies(topology)
@@ -35,11 +39,17 @@ def problems(scenario: Scenario) -> Iterator[tuple[Path_, str]]:
         total = scale.train_samples + kept
         yield ("data", "public"), f"the set has only {total} training samples; {kept} public ones leave none"
     else:
-        if scale.train_samples is not None and scale.clients > scale.train_samples:
+        if training and scale.train_samples is not None and scale.clients > scale.train_samples:
             beside = " beside the public ones" if scenario.data.public else ""
             message = f"{scale.clients} clients for {scale.train_samples} training samples{beside}"
             yield ("topology", "clients"), f"{message} would leave clients without data"
-        yield from _of_choices(scenario, (), scale)
+        for name in type(scenario).model_fields:
+            # What a set cannot even give to one client it can give to nobody; how many they are does not matter.
+            here = dataclasses.replace(scale, clients=1) if name == "data" and not training else scale
+            yield from _of_choices(getattr(scenario, name), (name,), here)
+    stop = scenario.stop
+    if not training and all(limit is None for limit in (stop.rounds, stop.time, stop.cost, stop.bytes)):
+        yield ("stop",), "accuracy is not measured without training; give 'rounds', 'time', 'cost' or 'bytes' too"
 
 
 def _of_disturbances(scenario: Scenario) -> Iterator[tuple[Path_, str]]:

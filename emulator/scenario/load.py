@@ -23,10 +23,14 @@ from emulator.yamlfile import Document, Mark, Path_
 
 @dataclass(frozen=True)
 class Loaded:
-    """A scenario and the document it was read from, which knows where everything stands."""
+    """A scenario and the document it was read from, which knows where everything stands.
+
+    ``training`` says whether it is to be run with training, or for its times alone.
+    """
 
     scenario: Scenario
     document: Document
+    training: bool = True
 
     def locate(self, error: InputError) -> InputError:
         """The same error with file, line and column, where it names a key of the scenario."""
@@ -46,7 +50,7 @@ class Loaded:
                 p: m for p, m in marks.items() if p[:1] != ("method",) or len(p) == 1 or p[1] in presets.CARRIED_OVER
             }
 
-        return check(Document(given.file, data, kept(given.keys), kept(given.values)))
+        return check(Document(given.file, data, kept(given.keys), kept(given.values)), self.training)
 
 
 def ready() -> dict[str, Path]:
@@ -92,12 +96,12 @@ def find(name: str, known: Mapping[str, Path] | None = None, what: str = "scenar
     raise ScenarioError((Problem(name, 0, 0, "", f"there is no such file and no such bundled {what}; {hint}"),))
 
 
-def load(name: str | Path, overrides: Sequence[str] = ()) -> Loaded:
+def load(name: str | Path, overrides: Sequence[str] = (), training: bool = True) -> Loaded:
     """Reads and checks a scenario file or a bundled scenario; raises `ScenarioError` with everything that is wrong."""
     document = yamlfile.load(find(str(name)))
     for text in overrides:
         override(document, text)
-    return check(document)
+    return check(document, training)
 
 
 def loads(text: str, file: str = "<text>") -> Loaded:
@@ -105,8 +109,8 @@ def loads(text: str, file: str = "<text>") -> Loaded:
     return check(yamlfile.parse(text, file))
 
 
-def check(document: Document) -> Loaded:
-    """Presets, types and cross-checks of a document that was read."""
+def check(document: Document, training: bool = True) -> Loaded:
+    """Presets, types and cross-checks of a document that was read; without ``training``, for a run that trains nothing."""
     if not isinstance(document.data, dict):
         what = "is empty" if document.data is None else "is not a mapping of sections"
         raise ScenarioError(
@@ -131,7 +135,8 @@ def check(document: Document) -> Loaded:
         ]  # fmt: skip
     if scenario is not None and not problems:
         problems += [
-            document.problem(_written(document.data, path), message) for path, message in checks.problems(scenario)
+            document.problem(_written(document.data, path), message)
+            for path, message in checks.problems(scenario, training)
         ]
         problems += [
             document.problem(("output", "against", i), f"unknown preset '{name[:60]}'; {suggestion(name, presets.presets())}")
@@ -140,7 +145,7 @@ def check(document: Document) -> Loaded:
     if problems or scenario is None:
         found = dict.fromkeys(problems)  # each once; of those in one place, the first found comes first
         raise ScenarioError(tuple(sorted(found, key=lambda p: (p.file, p.line, p.column, p.key))))
-    return Loaded(scenario, source)
+    return Loaded(scenario, source, training)
 
 
 def override(document: Document, text: str) -> None:

@@ -6,8 +6,11 @@ edges. Blocks of neighbouring client numbers share an edge.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
 
 from devices.profile import DeviceProfile, find_profile
 from emulator import ledger
@@ -17,6 +20,8 @@ from emulator.world.mixes import deal_mix
 from emulator.world.sites import place
 
 CLOUD = "cloud"
+
+Numbers = npt.NDArray[np.int64]  # of clients
 
 
 def client_name(client: int) -> str:
@@ -45,6 +50,50 @@ class Leg:
     jitter: Jitter | None = None
 
 
+class Pattern:
+    """What the routes between one server and all clients behind the same edge have in common, in one direction.
+
+    ``route`` is that of the first of them, ``own`` the place of the client's own leg in it, ``common`` are its other legs.
+    ``latency_s`` is that of every transfer; None where it is drawn for each.
+    """
+
+    def __init__(self, route: tuple[Leg, ...], up: bool) -> None:
+        self.route = route
+        self.own = 0 if up else -1
+        self.common = route[1:] if up else route[:-1]
+        drawn = any(leg.jitter is not None for leg in route)
+        self.latency_s = None if drawn else sum(max(0.0, leg.latency_s) for leg in route)
+
+
+class Fan:
+    """Transfers between one server and several clients behind the same edge: the same links but for each client's own.
+
+    ``own_bps`` is the bandwidth of the clients' own links: one for all, or one for each.
+    """
+
+    def __init__(
+        self, fleet: Fleet, pattern: Pattern, clients: Numbers, own_bps: float | npt.NDArray[np.float64]
+    ) -> None:
+        self.pattern = pattern
+        self.clients = clients
+        self.own_bps = own_bps
+        self._fleet = fleet
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The names of the clients' own links."""
+        ending = self.pattern.route[self.pattern.own].link.rpartition("/")[2]
+        names = self._fleet.client_names
+        return [f"{names[c]}/{ending}" for c in self.clients.tolist()]
+
+    def routes(self) -> list[tuple[Leg, ...]]:
+        """The route of every transfer."""
+        route, up = self.pattern.route, self.pattern.own == 0
+        server = route[-1].receiver if up else route[0].sender
+        names = [self._fleet.client_names[c] for c in self.clients.tolist()]
+        return [self._fleet.route(n, server) if up else self._fleet.route(server, n) for n in names]
+
+
 class Fleet:
     """Nodes, devices and routes of a topology. Which client has which device is drawn from the scenario's seed."""
 
@@ -53,12 +102,14 @@ class Fleet:
         self.blocks = topology.clients_of_edges()
         self.client_names = [client_name(c) for c in range(topology.clients)]
         self.edge_names = [edge_name(e) for e in range(topology.edges)]
-        self._home_of = [e for e, block in enumerate(self.blocks) for _ in block]
+        self._home_of = np.repeat(np.arange(len(self.blocks)), [len(block) for block in self.blocks])
+        self._patterns: dict[tuple[str, int, bool], Pattern] = {}
         self._routes: dict[tuple[str, ...], tuple[Leg, ...]] = {}
         self._number = {n: c for c, n in enumerate(self.client_names)}
-        self._access_bps: Sequence[float] | None = None  # by client, where a mix gives it
+        self._access_bps: npt.NDArray[np.float64] | None = None  # by client, where a mix gives it
         if isinstance(topology.devices, MeasuredDevices):
-            self.client_devices, self._access_bps = deal_mix(topology.devices, topology.clients, seed)
+            self.client_devices, access_bps = deal_mix(topology.devices, topology.clients, seed)
+            self._access_bps = None if access_bps is None else np.array(access_bps)
         else:
             names = deal_devices(topology.devices, topology.clients, seed)
             self.client_devices = [find_profile(n) for n in names]
@@ -70,7 +121,7 @@ class Fleet:
 
     def home(self, client: int) -> str:
         """The name of the server right above a client."""
-        return edge_name(self._home_of[client]) if self.topology.edges else CLOUD
+        return edge_name(int(self._home_of[client])) if self.topology.edges else CLOUD
 
     def device(self, node: str) -> DeviceProfile:
         """The device profile of a node."""
@@ -94,6 +145,26 @@ class Fleet:
         if known is None:
             known = self._routes[key] = self._find_route(sender, receiver, servers)
         return known
+
+    def parts(self, server: str, clients: Numbers) -> list[Numbers]:
+        """The places in ``clients`` of those that a server reaches over the same links (the cloud, each through its edge)."""
+        homes = self._home_of[clients]
+        if server != CLOUD or np.logical_and.reduce(homes == homes[0]):
+            return [np.arange(len(clients))]
+        order = np.argsort(homes, kind="stable")
+        return np.split(order, np.flatnonzero(np.diff(homes[order])) + 1)
+
+    def fan(self, server: str, clients: Numbers, up: bool) -> Fan:
+        """The transfers between a server and one of its `parts`, up or down."""
+        key = (server, int(self._home_of[clients[0]]) if server == CLOUD else -1, up)
+        pattern = self._patterns.get(key)
+        if pattern is None:
+            one = self.client_names[int(clients[0])]
+            route = self._find_route(one, server, ()) if up else self._find_route(server, one, ())
+            pattern = self._patterns[key] = Pattern(route, up)
+        if self._access_bps is None:
+            return Fan(self, pattern, clients, pattern.route[pattern.own].bandwidth_bps)
+        return Fan(self, pattern, clients, self._access_bps[clients] * (1 - self.topology.links.access.loss))
 
     def _find_route(self, sender: str, receiver: str, servers: tuple[str, ...]) -> tuple[Leg, ...]:
         from_client, to_client = sender in self._number, receiver in self._number
@@ -135,7 +206,7 @@ class Fleet:
 
     def _bandwidth_bps(self, client: str, otherwise: float) -> float:
         """A client's access bandwidth by the mix of devices, where that gives one."""
-        return otherwise if self._access_bps is None else self._access_bps[self._number[client]]
+        return otherwise if self._access_bps is None else float(self._access_bps[self._number[client]])
 
     def _between_sites_s(self, sender: str, receiver: str) -> float | None:
         """Seconds between the sites of two servers, one way; None where they are at none."""

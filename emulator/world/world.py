@@ -13,15 +13,18 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import simpy
 
 from devices.compute import flops_s, inference_s, training_s
 from emulator.ledger import BROKEN, COMPUTE, DONE, GROUP_OPERATION, TRANSFER, Ledger, Tag
 from emulator.registry import Chosen
 from emulator.world.activities import Activities, Place
+from emulator.world.batch import Batch
 from emulator.world.disturbances import Disturbances
-from emulator.world.fleet import CLOUD, Fleet, Leg
-from emulator.world.network import Network
+from emulator.world.fleet import CLOUD, Fleet, Leg, Numbers
+from emulator.world.network import Instants, Network, happens_at
 from emulator.world.operations import Meeting, OperationCost
 from emulator.world.overtime import OverTime, Product, time_to_accumulate
 
@@ -55,7 +58,8 @@ class World:
         self.fleet = fleet
         self.workload = workload
         self.ledger = ledger
-        self._network = network
+        self.network = network
+        self.batch = Batch(self)
         self._disturbances = disturbances or Disturbances()
         slowed = self._disturbances.speeds
         self._speeds = {**speeds, **{c: Product([f[c] for f in (speeds, slowed) if c in f]) for c in slowed}}
@@ -75,6 +79,11 @@ class World:
     def all_present(self) -> bool:
         """Whether nobody is ever away, so that nobody needs to ask."""
         return not self._disturbances.any
+
+    @property
+    def calm(self) -> bool:
+        """Whether nothing is ever cut off, so that what many clients do can be worked out together (`batch`)."""
+        return self._activities is None
 
     def is_up(self, node: str) -> bool:
         """Whether a node works now (it may sleep)."""
@@ -156,7 +165,7 @@ class World:
         if self._activities is None:
             route = self.fleet.route(sender, receiver, *self._common_edge(sender, receiver, via))
             return _then(
-                self._network.transfer(route, size_bytes), lambda: self._book_transfer(route, start, size_bytes, tag)
+                self.network.transfer(route, size_bytes), lambda: self._book_transfer(route, start, size_bytes, tag)
             )
         servers = self._common_edge(sender, receiver, via) or self._servers_between(sender, receiver)
         if servers is None:
@@ -165,7 +174,7 @@ class World:
         nodes = dict.fromkeys((sender, *servers, receiver))
         if (tag.round, tag.group) in self._given_up or not all(self._disturbances.up(n, start) for n in nodes):
             return _lost(self.env)
-        transfer = self._network.start(route, size_bytes)
+        transfer = self.network.start(route, size_bytes)
         return self._activities.begin(
             transfer.arrived,
             (*nodes, *(leg.link for leg in route), (tag.round, tag.group)),
@@ -216,7 +225,7 @@ class World:
         """The least time that a transfer can take, at the best of times."""
         route = self.fleet.route(sender, receiver)
         fixed_s = sum(leg.latency_s for leg in route if leg.jitter is None)
-        return fixed_s + 8 * size_bytes / min(self._network.peak_bps(leg) for leg in route)
+        return fixed_s + 8 * size_bytes / min(self.network.peak_bps(leg) for leg in route)
 
     def predict(self, client: int, flops: float, samples: int, batch_size: int, tag: Tag) -> simpy.Event:
         """Other work on a client's device than training: so many FLOPs for each sample, in one pass (a prediction)."""
@@ -292,29 +301,42 @@ class World:
             for client, end in ends.items():
                 self.ledger.add(kind, self.fleet.client_names[client], start, end, tag)
 
-        return _then(self._timeout(max(ends.values(), default=start) - start), book)
+        return _then(happens_at(self.env, max(ends.values(), default=start)), book)
 
     def _busy(self, kind: str, client: int, seconds: float, tag: Tag, samples: int = 0) -> simpy.Event:
         """A client at work for so many seconds, more where its device is slower than its profile says."""
         start, who = self.now, self.fleet.client_names[client]
-        lasts_s = self._end_of_work(client, seconds) - start if client in self._speeds else seconds
+        end = self._end_of_work(client, seconds)
         if self._activities is None:
             return _then(
-                self._timeout(lasts_s), lambda: self.ledger.add(kind, who, start, self.now, tag, samples=samples)
+                happens_at(self.env, end), lambda: self.ledger.add(kind, who, start, self.now, tag, samples=samples)
             )
         if (tag.round, tag.group) in self._given_up or not self._disturbances.up(who, start):
             return _lost(self.env)
 
         def cut_off() -> None:
-            share = (self.now - start) / lasts_s if lasts_s else 1.0
+            share = (self.now - start) / (end - start) if end > start else 1.0
             self.ledger.add(kind, who, start, self.now, tag, samples=int(samples * share), status=BROKEN)
 
         return self._activities.begin(
-            self._timeout(lasts_s),
+            happens_at(self.env, end),
             (who, (tag.round, tag.group)),
             lambda: self.ledger.add(kind, who, start, self.now, tag, samples=samples),
             cut_off,
         )
+
+    def ends_of_work(
+        self, clients: Numbers, starts_s: Instants, seconds: npt.NDArray[np.float64]
+    ) -> npt.NDArray[np.float64]:
+        """When clients are done with so many seconds of work, each from an instant on."""
+        ends_s = starts_s + seconds
+        if self._speeds:
+            begun_s = np.broadcast_to(starts_s, len(clients))
+            for i, client in enumerate(clients.tolist()):
+                speed = self._speeds.get(client)
+                if speed is not None:
+                    ends_s[i] = time_to_accumulate(speed, float(begun_s[i]), float(seconds[i]))
+        return ends_s
 
     def _end_of_work(self, client: int, seconds: float) -> float:
         speed = self._speeds.get(client)

@@ -25,8 +25,12 @@ def label_counts(session: Session, enquiry: Enquiry, params: NoParams) -> Steps:
     def report(client: int) -> Steps:
         return (yield world.send(names[client], enquiry.servers[client], size_bytes, tag))
 
-    if world.all_present:  # no process a client, where there may be a million
-        yield world.env.all_of([world.send(n, s, size_bytes, tag) for n, s in zip(names, enquiry.servers, strict=True)])
+    if world.calm:  # no process a client, where there may be a million
+        asking: dict[str, list[int]] = {}
+        for client, server in enumerate(enquiry.servers):
+            asking.setdefault(server, []).append(client)
+        crews = [world.batch.crew(server, clients) for server, clients in asking.items()]
+        yield world.env.all_of([crew.send(size_bytes, tag) for crew in crews])
     else:
         yield from ask_everybody(session, report)
     return counts / np.maximum(1, counts.sum(axis=1, keepdims=True))

@@ -12,8 +12,9 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from emulator.learning.lab import Lab, Subject
+from emulator.learning.lab import Subject
 from emulator.learning.rules import LocalParams
+from emulator.learning.timing import AnyLab
 from emulator.ledger import Tag
 from emulator.methods.estimators.asking import Enquiry, ask_everybody
 from emulator.methods.session import Session
@@ -51,14 +52,14 @@ class PublicParams(PretrainingParams):
             yield "", "needs public samples: say with data.public how many of each class (10 in S4)"
 
 
-def pretrained(lab: Lab, params: PretrainingParams, kind: str = "sgd") -> Iterator[tuple[Sequence[Any], int]]:
+def pretrained(lab: AnyLab, params: PretrainingParams, kind: str = "sgd") -> Iterator[tuple[Sequence[Any], int]]:
     """Every client's model after pre-training, as the one model of a list, and the client; made as it is asked for."""
     rule = params.rule(kind)
     for client in range(len(lab.clients.samples)):
         yield [lab.train(lab.initial(), client, rule, 0)[0]], client
 
 
-def measured(lab: Lab, measurement: Chosen | str, params: PretrainingParams) -> list[np.ndarray]:
+def measured(lab: AnyLab, measurement: Chosen | str, params: PretrainingParams) -> list[np.ndarray]:
     """A measurement on every client's model after pre-training that needs no samples of the client's."""
     subjects: Iterator[Subject] = ((models, None) for models, _ in pretrained(lab, params))
     return lab.measure_all(measurement, subjects)
