@@ -3,7 +3,7 @@
 A run folder holds ``metrics.csv`` (a row for each evaluation), ``summary.json`` (what the run was and how it
 ended), ``manifest.json``, ``scenario.yaml`` and ``ledger.parquet``. A run that was killed has no summary: it
 still loads, with the status `UNFINISHED`, and is named by its manifest, its scenario or its folder. If such a
-run died while it wrote a row, that row is left out.
+run died while it wrote a row, that row is left out. A run without training has neither accuracies nor losses.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Run:
 
     ``metrics`` has the columns `COLUMNS` (and whatever else the file has), in the order of the evaluations:
     ``accuracy`` is a share from 0 to 1, ``cost_*`` are client-seconds, ``time_s`` is emulated time. ``seed``
-    is None where no file says it.
+    is None where no file says it. Where ``training`` is false, every accuracy and loss is nan.
     """
 
     folder: Path
@@ -54,6 +54,14 @@ class Run:
     seed: int | None
     status: str  # one of STATUSES, or UNFINISHED
     metrics: pd.DataFrame
+    training: bool = True
+
+
+def check_trained(runs: Iterable[Run]) -> None:
+    """Raises `InputError` where a run has no accuracies because it is one without training."""
+    for run in runs:
+        if not run.training:
+            raise InputError(f"the run in '{run.folder}' is one without training: it has no accuracy")
 
 
 def load_run(folder: Path | str) -> Run:
@@ -63,15 +71,17 @@ def load_run(folder: Path | str) -> Run:
         raise InputError(f"there is no folder '{folder}'")
     if not folder.is_dir():
         raise InputError(f"'{folder}' is a file; give the folder of a run")
-    summary = _read_json(folder / SUMMARY)
+    summary = read_json(folder / SUMMARY)
     if not (folder / METRICS).is_file():
         raise InputError(_no_metrics(folder, summary))
     name, label, seed = _identity(folder, summary)
     status = UNFINISHED if summary is None else summary.get("status")
     if status not in (*STATUSES, UNFINISHED):
         raise _other_version(folder / SUMMARY, f"'status' is {status!r}, not one of {quote_all(STATUSES)}")
-    metrics = _read_metrics(folder / METRICS, drop_cut_row=summary is None)
-    return Run(folder, name, label, seed, status, metrics)
+    said = read_json(folder / MANIFEST) or {} if summary is None else summary
+    training = bool(said.get("training", True))
+    metrics = _read_metrics(folder / METRICS, drop_cut_row=summary is None, training=training)
+    return Run(folder, name, label, seed, status, metrics, training)
 
 
 def load_runs(folders: Iterable[Path | str]) -> list[Run]:
@@ -145,14 +155,14 @@ def _identity(folder: Path, summary: dict[str, Any] | None) -> tuple[str, str, i
             if not isinstance(summary.get(key), kind):
                 raise _other_version(folder / SUMMARY, f"'{key}' is missing or of another type")
         return summary["name"], summary["label"], summary["seed"]
-    known = {**_read_scenario(folder / SCENARIO), **(_read_json(folder / MANIFEST) or {})}
+    known = {**_read_scenario(folder / SCENARIO), **(read_json(folder / MANIFEST) or {})}
     name = known["name"] if isinstance(known.get("name"), str) else folder.resolve().name
     label = known["label"] if isinstance(known.get("label"), str) else name
     return name, label, known["seed"] if isinstance(known.get("seed"), int) else None
 
 
-def _read_json(path: Path) -> dict[str, Any] | None:
-    """The object in a JSON file, or None if there is no such file."""
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The object in a JSON file, or None if there is no such file; raises `InputError` where it is damaged."""
     if not path.is_file():
         return None
     try:
@@ -176,7 +186,7 @@ def _read_scenario(path: Path) -> dict[str, Any]:
     return data if isinstance(data, dict) else {}
 
 
-def _read_metrics(path: Path, drop_cut_row: bool) -> pd.DataFrame:
+def _read_metrics(path: Path, drop_cut_row: bool, training: bool) -> pd.DataFrame:
     import pandas as pd
 
     try:
@@ -203,7 +213,7 @@ def _read_metrics(path: Path, drop_cut_row: bool) -> pd.DataFrame:
         metrics = pd.DataFrame({c: _numbers(c, [row[i] for row in rows]) for i, c in enumerate(header)})
     except ValueError as error:
         raise InputError(f"'{path}' is damaged: {error}") from None
-    problem = _problem(metrics)
+    problem = _problem(metrics, MAY_BE_UNKNOWN if training else (*MAY_BE_UNKNOWN, "accuracy"))
     if problem:
         raise InputError(f"'{path}' is damaged: {problem}")
     return metrics.astype({"round": "int64"})
@@ -219,12 +229,12 @@ def _numbers(column: str, cells: Sequence[str]) -> list[float] | list[str]:
         return list(cells)
 
 
-def _problem(metrics: pd.DataFrame) -> str:
+def _problem(metrics: pd.DataFrame, may_be_unknown: Sequence[str]) -> str:
     """What is wrong with the values of a metrics table, or an empty text; rows count from 1."""
     import numpy as np
 
     for column in COLUMNS:
-        if column in MAY_BE_UNKNOWN:
+        if column in may_be_unknown:
             continue
         values = metrics[column].to_numpy(dtype=float)
         bad = ~np.isfinite(values) | (values < 0)

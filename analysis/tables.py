@@ -20,7 +20,7 @@ from analysis.quantities import (
     energy_text,
     time_text,
 )
-from analysis.runs import Run, unique_labels
+from analysis.runs import Run, check_trained, unique_labels
 from analysis.texttable import TextTable
 from emulator.errors import InputError
 
@@ -100,12 +100,13 @@ def compare(
     default `common_budget` for cost, time and bytes. Both stand in columns of their own (``target_accuracy``,
     ``budget_cost_s`` and so on), so that the table says what it compares. Where the target is not reached,
     ``round_to_target`` and the others are missing (NA); so is an accuracy at a budget within which nothing
-    was evaluated. Raises `InputError` if there are no runs or a value makes no sense.
+    was evaluated. Raises `InputError` if there are no runs, a run has no accuracies, or a value makes no sense.
     """
     import pandas as pd
 
     if not runs:
         raise InputError("give at least one run to compare")
+    check_trained(runs)
     goal = common_target(runs) if target is None else check_accuracy(target)
     budgets = {axis: common_budget(runs, axis) for axis in BUDGET_AXES} if budget is None else dict(budget)
     rows: list[dict[str, Any]] = []
@@ -155,6 +156,42 @@ def as_csv(table: pd.DataFrame) -> str:
     return str(cells.to_csv(index=False, lineterminator="\n"))
 
 
+def charges(runs: Sequence[Run], names: Sequence[str] | None = None) -> pd.DataFrame:
+    """A row for each run, also without training: its rounds, and the time, bytes, cost and energy that they took.
+
+    ``names`` are what the runs are called, by default `unique_labels`.
+    """
+    import pandas as pd
+
+    rows: list[dict[str, Any]] = []
+    for run, name in zip(runs, names or unique_labels(runs), strict=True):
+        last = run.metrics.iloc[-1]
+        rows.append({"label": name, "seed": run.seed, "status": run.status, "round": int(last["round"])})
+        rows[-1] |= {column: float(last[column]) for column in _CHARGES}
+    return pd.DataFrame(rows).astype({"seed": "Int64"})
+
+
+def charges_as_text(table: pd.DataFrame) -> str:
+    """A table of `charges` for a terminal."""
+    rows = [
+        (
+            row["label"],
+            row["status"],
+            f"{row['round']:.0f}",
+            *(UNKNOWN if _missing(row[c]) else text(row[c]) for c, (_, text) in _CHARGES.items()),
+        )
+        for row in table.to_dict("records")
+    ]
+    header = ("run", "status", "rounds", *(title for title, _ in _CHARGES.values()))
+    return TextTable("What it took", header, tuple(rows), (False, False, *(True for _ in header[2:]))).text() + "\n"
+
+
+_CHARGES: dict[str, tuple[str, Callable[[float], str]]] = {
+    "time_s": ("time", time_text),
+    "bytes_total": ("data", bytes_text),
+    "cost_s": ("cost", cost_text),
+    "energy_j": ("energy", energy_text),
+}
 _TO_TARGET: dict[str, tuple[str, Callable[[float], str]]] = {
     "round_to_target": ("round", lambda value: f"{value:.0f}"),
     "time_to_target_s": ("time", time_text),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from analysis.quantities import accuracy_text, bytes_text, cost_text, energy_text, time_text
-from analysis.runs import Run
+from analysis.runs import Run, check_trained
 from analysis.tables import NOT_REACHED, first_reach
 from analysis.texttable import TextTable
 
@@ -34,9 +34,13 @@ def targets_between(before: Run, after: Run) -> list[float]:
 
 
 def side_by_side(before: Run, after: Run) -> pd.DataFrame:
-    """A row for each accuracy of `targets_between`: round, time, bytes, cost and energy to reach it, before and after."""
+    """A row for each accuracy of `targets_between`: round, time, bytes, cost and energy to reach it, before and after.
+
+    Raises `InputError` where a run has no accuracies.
+    """
     import pandas as pd
 
+    check_trained((before, after))
     rows = []
     for target in targets_between(before, after):
         row: dict[str, Any] = {"accuracy": target}

@@ -23,7 +23,8 @@ from torch import nn
 from emulator.learning.facts import model_facts
 from emulator.learning.flat import FlatModel
 from emulator.learning.trainer import Trainer, TrainingData, TrainJob
-from emulator.learning.workers import WorkerPool, cores
+from emulator.learning.workers import WorkerPool
+from emulator.machine import cores
 from emulator.registry import Chosen, local_rules, models
 
 REPEATS = 7

@@ -6,6 +6,7 @@ profile or give the path of their own file.
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -84,6 +85,29 @@ class DeviceProfile(Params):
     def name(self) -> str:
         """The stem of the file that the profile was read from; empty where it was not read from a file."""
         return self._name
+
+    def faster(self, factor: float, name: str) -> DeviceProfile:
+        """A device called ``name`` that computes ``factor`` times as fast: training, batches and group operations.
+
+        It draws the same power in every state. Raises ``ValueError`` unless the factor is finite and greater than 0.
+        """
+        if not 0 < factor < math.inf:
+            raise ValueError(f"a factor is finite and greater than 0, not {factor}")
+        curves = {
+            operation: curve.model_copy(update={"a": curve.a / factor, "b": curve.b / factor, "c": curve.c / factor})
+            for operation, curve in self.group_operations.items()
+        }
+        slowdown = None if self.core_slowdown is None else self.core_slowdown / factor
+        other = self.model_copy(
+            update={
+                "effective_speed": self.effective_speed * factor,
+                "batch_overhead": self.batch_overhead / factor,
+                "core_slowdown": slowdown,
+                "group_operations": curves,
+            }
+        )
+        other._name = name
+        return other
 
 
 def profile_names() -> list[str]:

@@ -8,9 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from devices.profile import Power
-from emulator.ledger import BROKEN, COMPUTE, GROUP_OPERATION, HOPS, TRANSFER, Ledger, Row
+from emulator.ledger import BROKEN, COMPUTE, GROUP_OPERATION, HOPS, TRANSFER, Ledger, Row, Tag
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Floats = NDArray[np.float64]
+Spans = tuple[NDArray[np.int64], Floats, Floats]  # whose, from when, to when
+
+STATES = ("idle", "compute", "send", "receive")
+# Which rows put a client into a state, and in which column it stands.
+_AT_WORK, _ON_THE_AIR = 0, 1
+_KINDS = {COMPUTE: _AT_WORK, GROUP_OPERATION: _AT_WORK, TRANSFER: _ON_THE_AIR}
+_ACTIVE = (("compute", "who", _AT_WORK), ("send", "who", _ON_THE_AIR), ("receive", "peer", _ON_THE_AIR))
 
 
 @dataclass
@@ -38,36 +54,22 @@ class Totals:
         return self.cost_training_s + self.cost_group_s
 
 
-def add_rows(totals: Totals, rows: Iterable[Row], clients: Mapping[str, Power]) -> None:
-    """Adds rows to totals. ``clients`` gives the power states of every client by name; other nodes are not charged."""
+def totals_of(rows: Iterable[Row], clients: Mapping[str, Power]) -> Totals:
+    """The totals of all these rows. ``clients`` gives the power states of every client by name; other nodes are not charged."""
+    ledger = Ledger()
     for row in rows:
-        span_s = row.end_s - row.start_s
-        own, peer = clients.get(row.who), clients.get(row.peer)
-        if row.kind == TRANSFER:
-            totals.bytes_by_hop[row.hop] += row.bytes
-            totals.bytes_wasted += row.bytes if row.status == BROKEN else 0
-            if own is not None:
-                totals.extra_energy_j += (own.send - own.idle) * span_s
-            if peer is not None:
-                totals.extra_energy_j += (peer.receive - peer.idle) * span_s
-        elif own is not None and row.kind in (COMPUTE, GROUP_OPERATION):
-            totals.extra_energy_j += (own.compute - own.idle) * span_s
-            if row.kind == COMPUTE:
-                totals.cost_training_s += span_s
-            else:
-                totals.cost_group_s += span_s
-            totals.cost_wasted_s += span_s if row.status == BROKEN else 0.0
-
-
-def totals_of(rows: Sequence[Row], clients: Mapping[str, Power]) -> Totals:
-    """The totals of all these rows."""
-    totals = Totals()
-    add_rows(totals, rows, clients)
-    return totals
+        tag = Tag(row.what, row.round, row.group, row.group_round)
+        ledger.add(
+            row.kind, row.who, row.start_s, row.end_s, tag, row.peer, row.bytes, row.samples, row.hop, row.status
+        )
+    return Meter(ledger, clients).totals()
 
 
 class Meter:
-    """Running totals of a ledger that still grows: each reading adds only the rows that are new since the last one."""
+    """Running totals of a ledger that still grows: each reading adds only the rows that are new since the last one.
+
+    Sums go row by row, so that they do not depend in a single bit on when they are read.
+    """
 
     def __init__(self, ledger: Ledger, clients: Mapping[str, Power]) -> None:
         self._ledger = ledger
@@ -75,6 +77,9 @@ class Meter:
         self._read = 0
         self._totals = Totals()
         self._idle_w = sum(p.idle for p in clients.values())
+        # By the number of a node's name: whether it is a client, and what sending, receiving and computing add to its idle power.
+        self._charged = np.zeros(0, bool)
+        self._extra_w = np.zeros((3, 0))
         ledger.before_spill = self._before_spill
 
     def _before_spill(self) -> None:
@@ -83,11 +88,100 @@ class Meter:
 
     def totals(self) -> Totals:
         """The totals of all rows so far."""
-        rows = self._ledger.rows
-        add_rows(self._totals, rows[self._read :], self._clients)
-        self._read = len(rows)
+        rows = self._ledger.packed[self._read :]
+        if len(rows):
+            self._know_all()
+            self._add(rows)
+            self._read += len(rows)
         return self._totals
+
+    def _know_all(self) -> None:
+        """Looks up the names that are new."""
+        powers = [self._clients.get(name) for name in self._ledger.texts[len(self._charged) :]]
+        if powers:
+            extra = [
+                (p.send - p.idle, p.receive - p.idle, p.compute - p.idle) if p else (0.0, 0.0, 0.0) for p in powers
+            ]
+            self._charged = np.append(self._charged, [p is not None for p in powers])
+            self._extra_w = np.append(self._extra_w, np.array(extra).T, axis=1)
+
+    def _add(self, rows: np.ndarray) -> None:
+        totals, number = self._totals, self._ledger.number
+        send_w, receive_w, compute_w = self._extra_w
+        spans_s = rows["end_s"] - rows["start_s"]
+        kinds, own, peer = rows["kind"], rows["who"], rows["peer"]
+        transfers = kinds == number(TRANSFER)
+        broken = rows["status"] == number(BROKEN)
+        totals.bytes_wasted += int(rows["bytes"][transfers & broken].sum())
+        for hop in HOPS:
+            totals.bytes_by_hop[hop] += int(rows["bytes"][transfers & (rows["hop"] == number(hop))].sum())
+        training, group = kinds == number(COMPUTE), kinds == number(GROUP_OPERATION)
+        charged = self._charged[own]
+        totals.cost_training_s = _summed(totals.cost_training_s, spans_s[training & charged])
+        totals.cost_group_s = _summed(totals.cost_group_s, spans_s[group & charged])
+        totals.cost_wasted_s = _summed(totals.cost_wasted_s, spans_s[(training | group) & charged & broken])
+        extra_j = np.zeros((len(rows), 2))  # of a transfer both ends may pay
+        extra_j[:, 0] = np.where(transfers, send_w[own], np.where(training | group, compute_w[own], 0.0)) * spans_s
+        extra_j[:, 1] = np.where(transfers, receive_w[peer], 0.0) * spans_s
+        totals.extra_energy_j = _summed(totals.extra_energy_j, extra_j.ravel())
 
     def energy_j(self, now_s: float) -> float:
         """Energy of all clients since the start: idle power all the time, and what their activities drew above it."""
         return self._idle_w * now_s + self.totals().extra_energy_j
+
+
+def _summed(start: float, values: np.ndarray) -> float:
+    """The sum in the order of the values, one after another, as a loop would add them (``sum`` would add them in pairs)."""
+    return float(np.add.accumulate(np.concatenate([[start], values]))[-1])
+
+
+def energy_by_state(
+    batches: Iterable[pa.RecordBatch], clients: Sequence[str], powers: Sequence[Power], elapsed_s: float
+) -> dict[str, Floats]:
+    """Seconds (``idle_s``, ...) and joules (``idle_j``, ...) of each client in each of `STATES`, over ``elapsed_s`` seconds.
+
+    ``batches`` are those of `ledger.batches`. Group operations count as computing. A client is idle while it does nothing else.
+    States may overlap, so joules are split as `Meter.energy_j` adds them up: idle power all the time, and for every other state
+    what it draws above that. The sum over all clients and states is that of the meter.
+    """
+    number = {name: i for i, name in enumerate(clients)}
+    seconds = {state: np.zeros(len(clients)) for state in STATES}
+    busy: list[Spans] = []
+    for batch in batches:
+        kinds = _looked_up(batch.column("kind"), _KINDS)
+        numbers = {column: _looked_up(batch.column(column), number) for column in ("who", "peer")}
+        start_s, end_s = batch.column("start_s").to_numpy(), batch.column("end_s").to_numpy()
+        spans: list[Spans] = []
+        for state, column, kind in _ACTIVE:
+            mine = (kinds == kind) & (numbers[column] >= 0)
+            span: Spans = (numbers[column][mine], start_s[mine], end_s[mine])
+            seconds[state] += np.bincount(span[0], span[2] - span[1], len(clients))
+            spans.append(span)
+        busy.append(_apart(spans))
+    who, start_s, end_s = _apart(busy)
+    seconds["idle"] = np.maximum(0.0, elapsed_s - np.bincount(who, end_s - start_s, len(clients)))
+    idle_w = np.array([power.idle for power in powers], dtype=np.float64)
+    joules = {"idle": idle_w * elapsed_s}
+    for state in STATES[1:]:
+        joules[state] = (np.array([getattr(power, state) for power in powers]) - idle_w) * seconds[state]
+    return {f"{s}_s": seconds[s] for s in STATES} | {f"{s}_j": joules[s] for s in STATES}
+
+
+def _looked_up(column: pa.DictionaryArray, numbers: Mapping[str, int]) -> NDArray[np.int64]:
+    """The numbers of the texts in a column of a ledger; -1 for those that have none."""
+    known = np.array([numbers.get(text, -1) for text in column.dictionary.to_pylist()], dtype=np.int64)
+    found: NDArray[np.int64] = known[column.indices.to_numpy()]
+    return found
+
+
+def _apart(spans: Sequence[Spans]) -> Spans:
+    """The same time as spans that neither overlap nor touch."""
+    if not spans:
+        return np.zeros(0, np.int64), np.zeros(0), np.zeros(0)
+    who, start_s, end_s = (np.concatenate(parts) for parts in zip(*spans, strict=True))
+    times, step, whose = np.concatenate((start_s, end_s)), np.repeat([1, -1], len(who)), np.tile(who, 2)
+    order = np.lexsort((-step, times, whose))  # at one instant, what begins comes before what ends
+    over = np.cumsum(step[order]) == 0  # nothing is going on any more; each client ends so
+    begins = np.append(True, over)[:-1]
+    times, whose = times[order], whose[order]
+    return whose[begins], times[begins], times[over]

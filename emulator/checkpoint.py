@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emulator.files import replacing, write_json
-from emulator.learning.lab import Lab
 from emulator.learning.memo import RunMemory
+from emulator.learning.timing import AnyLab
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 VALUES, MEMORY = "checkpoint.safetensors", "memory.json"
 
 
-def write(folder: Path, lab: Lab) -> None:
+def write(folder: Path, lab: AnyLab) -> None:
     """Writes both files, each whole or not at all."""
     write_memory(folder, lab)
     values = lab.values()
@@ -36,7 +36,7 @@ def write(folder: Path, lab: Lab) -> None:
             save_file({key: value.clone() for key, value in values.items()}, aside)
 
 
-def write_memory(folder: Path, lab: Lab) -> None:
+def write_memory(folder: Path, lab: AnyLab) -> None:
     """Writes the small results alone."""
     write_json(folder / MEMORY, lab.memory.to_json())
 

@@ -44,6 +44,8 @@ def explain(document: Document, errors: Sequence[Any], model: type[BaseModel], a
         loc = tuple(part for part in error["loc"] if part != "[key]")
         path = (*above, *loc)
         kind, context = error["type"], error.get("ctx", {})
+        if kind == "too_short" and any(e["loc"] != error["loc"] == e["loc"][: len(error["loc"])] for e in errors):
+            continue  # pydantic counts only the entries that are right, and says what is wrong with the others
         if kind == NESTED:
             yield from explain(document, context["errors"], context["model"], path)
         elif kind == "extra_forbidden":

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+
+def slug(text: str) -> str:
+    """A name for a file or a folder, made from any text."""
+    return re.sub(r"[^a-z0-9.+_]+", "-", text.lower()).strip("-") or "run"
 
 
 @contextmanager

@@ -7,16 +7,19 @@ Rows stand in the order in which they were booked: an activity when it ends, tho
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from emulator.files import replacing
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
 
 # Kinds of rows.
 TRANSFER = "transfer"
@@ -48,7 +51,7 @@ class Tag:
 
     def but(self, what: str) -> Tag:
         """The same place in the run, for another purpose."""
-        return dataclasses.replace(self, what=what)
+        return Tag(what, self.round, self.group, self.group_round)
 
 
 class Row(NamedTuple):
@@ -69,20 +72,66 @@ class Row(NamedTuple):
     status: str
 
 
+# How rows are kept: in the columns of `Row`, texts as numbers in the ledger's list of texts.
+TEXTS = ("kind", "who", "peer", "what", "hop", "status")
+MANY = ("who", "peer", "start_s", "end_s", "bytes", "samples")  # in which rows that come together may differ
+PACKED = np.dtype(
+    [(name, "i4" if name in TEXTS else "f8" if name in ("start_s", "end_s") else "i8") for name in Row._fields]
+)
+
+Numbers = npt.NDArray[np.int32]  # of texts
+Reals = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
+
+
 class Ledger:
     """Rows in the order in which things ended, and their file.
 
-    With a ``spill`` file, rows beyond a chunk go there, so that a long run does not fill the memory; ``rows`` then holds
-    the latest only. ``before_spill`` is called while the rows that are about to leave are still there.
+    With a ``spill`` file, rows beyond a chunk go there, so that a long run does not fill the memory; what is kept is
+    then the latest only. ``before_spill`` is called while the rows that are about to leave are still there.
     """
 
     CHUNK = 200_000
+    AT_ONCE = 8192  # rows that are packed together
 
     def __init__(self, spill: Path | None = None) -> None:
-        self.rows: list[Row] = []
+        self.texts: list[str] = []
         self.before_spill: Callable[[], None] = lambda: None
+        self._numbers: dict[str, int] = {}
+        self._new: list[tuple[Any, ...]] = []  # not packed yet: how many rows, and their values in the order of `Row`
+        self._new_rows = 0
+        self._packed = np.zeros(512, PACKED)
+        self._count = 0
         self._spill = spill
         self._writer: Any = None
+        self.number("")  # the empty text is number 0
+
+    @property
+    def packed(self) -> np.ndarray:
+        """The rows that are kept, as `PACKED`; valid until the next one is added."""
+        self._pack()
+        return self._packed[: self._count]
+
+    @property
+    def rows(self) -> list[Row]:
+        """The rows that are kept, with their texts."""
+        where = [name in TEXTS for name in Row._fields]
+        return [
+            Row(*(self.texts[v] if text else v for v, text in zip(values, where, strict=True)))
+            for values in self.packed.tolist()
+        ]
+
+    def number(self, text: str) -> int:
+        """The number of a text in `texts`; a new one where it is new."""
+        known = self._numbers.get(text)
+        if known is None:
+            known = self._numbers[text] = len(self.texts)
+            self.texts.append(text)
+        return known
+
+    def numbers(self, texts: Iterable[str]) -> Numbers:
+        """The numbers of several texts, for `add_all`."""
+        return np.array([self.number(text) for text in texts], np.int32)
 
     def add(
         self,
@@ -98,17 +147,64 @@ class Ledger:
         status: str = DONE,
     ) -> None:
         """Appends a row."""
+        self.add_all(1, kind, who, start_s, end_s, tag, peer, size_bytes, samples, hop, status)
+
+    def add_all(
+        self,
+        count: int,
+        kind: str,
+        who: Numbers | str,
+        start_s: Reals | float,
+        end_s: Reals | float,
+        tag: Tag,
+        peer: Numbers | str = "",
+        size_bytes: Counts | int = 0,
+        samples: Counts | int = 0,
+        hop: str = "",
+        status: str = DONE,
+    ) -> None:
+        """Appends ``count`` rows that differ in what is given as an array: of several nodes, the `numbers` of their names."""
         place = (tag.round, tag.group, tag.group_round)
-        self.rows.append(Row(kind, who, peer, start_s, end_s, size_bytes, samples, tag.what, hop, *place, status))
-        if self._spill is not None and len(self.rows) >= self.CHUNK:
+        self._new.append((count, kind, who, peer, start_s, end_s, size_bytes, samples, tag.what, hop, *place, status))
+        self._new_rows += count
+        if self._new_rows >= self.AT_ONCE or (self._spill is not None and self._new_rows >= self.CHUNK):
+            self._pack()
+
+    def _pack(self) -> None:
+        """Packs the rows that are new. Where they would be more than a chunk, those before them leave first."""
+        if not self._new:
+            return
+        new, total = self._new, self._new_rows
+        self._new, self._new_rows = [], 0
+        if self._spill is not None and self._count and self._count + total > self.CHUNK:
             self.before_spill()
             self._write_rows(self._spill)
-            self.rows.clear()
+            self._count = 0
+        if self._count + total > len(self._packed):
+            self._packed = np.concatenate([self._packed[: self._count], np.zeros(len(self._packed) + total, PACKED)])
+        rows = self._packed[self._count : self._count + total]
+        self._count += total
+        counts, *columns = zip(*new, strict=True)
+        ends = np.cumsum(counts)
+        for name, values in zip(Row._fields, columns, strict=True):
+            arrays = [i for i, v in enumerate(values) if type(v) is np.ndarray] if name in MANY else []
+            alone: Sequence[Any] = values
+            if arrays:
+                alone = [("" if name in TEXTS else 0) if type(v) is np.ndarray else v for v in values]
+            if name in TEXTS:
+                for text in set(alone):
+                    self.number(text)
+                alone = [self._numbers[text] for text in alone]
+            column = rows[name]
+            column[:] = alone if total == len(new) else np.repeat(np.array(alone, PACKED[name]), counts)
+            for i in arrays:
+                column[ends[i] - counts[i] : ends[i]] = values[i]
 
     def write(self, path: Path) -> None:
         """Writes all rows, spilled ones included, as Parquet to ``path``, whole or not at all. Ends the ledger."""
         with replacing(path) as aside:
             target = self._spill or aside
+            self._pack()
             self._write_rows(target)
             self._writer.close()
             if target != aside:
@@ -118,16 +214,30 @@ class Ledger:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        text, real, whole = pa.dictionary(pa.int32(), pa.string()), pa.float64(), pa.int64()
-        kinds = {"start_s": real, "end_s": real}
-        kinds |= dict.fromkeys(("bytes", "samples", "round", "group", "group_round"), whole)
-        schema = pa.schema([(name, kinds.get(name, text)) for name in Row._fields])
-        columns = list(zip(*self.rows, strict=True)) or [()] * len(Row._fields)
-        arrays = [pa.array(column, type=schema.field(i).type) for i, column in enumerate(columns)]
+        types = {"f8": pa.float64(), "i8": pa.int64(), "i4": pa.dictionary(pa.int32(), pa.string())}
+        schema = pa.schema([(name, types[PACKED[name].str[1:]]) for name in Row._fields])
+        packed = self._packed[: self._count]
+        columns = [self._column(packed[name], name in TEXTS) for name in Row._fields]
         if self._writer is None:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._writer = pq.ParquetWriter(path, schema, compression="zstd")
-        self._writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
+        self._writer.write_table(pa.Table.from_arrays(columns, schema=schema))
+
+    def _column(self, values: np.ndarray, are_texts: bool) -> Any:
+        """A column of the file. Made from its bytes: ``pyarrow.array`` would import pandas, which takes as long as a run may."""
+        import pyarrow as pa
+
+        if not are_texts:
+            kind = pa.float64() if values.dtype.kind == "f" else pa.int64()
+            return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values.tobytes())])
+        used = np.flatnonzero(np.bincount(values, minlength=len(self.texts)))
+        places = np.zeros(len(self.texts), np.int32)
+        places[used] = np.arange(len(used))
+        texts = [self.texts[number].encode() for number in used.tolist()]
+        ends = np.cumsum([0, *map(len, texts)], dtype=np.int32)
+        words = pa.StringArray.from_buffers(len(texts), pa.py_buffer(ends), pa.py_buffer(b"".join(texts)))
+        numbers = pa.Array.from_buffers(pa.int32(), len(values), [None, pa.py_buffer(places[values])])
+        return pa.DictionaryArray.from_arrays(numbers, words)
 
 
 def read(path: Path) -> pd.DataFrame:
@@ -135,3 +245,11 @@ def read(path: Path) -> pd.DataFrame:
     import pandas as pd
 
     return pd.read_parquet(path)
+
+
+def batches(path: Path, *columns: str) -> Iterator[pa.RecordBatch]:
+    """Columns of a ledger file, some rows at a time."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        yield from file.iter_batches(Ledger.CHUNK, columns=list(columns))

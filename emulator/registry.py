@@ -46,6 +46,8 @@ class Scale:
     smallest_edge: int  # clients of the edge that has fewest (all clients where there are no edges)
     classes: int | None  # None: known only when the data set is read
     train_samples: int | None  # that the clients can share, so without the public ones
+    public: int = 0  # public samples of each class
+    shape: tuple[int, ...] | None = None  # of a sample
 
 
 class Params(BaseModel):
@@ -281,7 +283,9 @@ data_sets: Registry[Any] = Registry("data set", "emulator.learning.data")
 partitions: Registry[Any] = Registry("partition", "emulator.learning.partitions")
 models: Registry[Any] = Registry("model", "emulator.learning.models")
 local_rules: Registry[Any] = Registry("local update", "emulator.learning.rules")
+measurements: Registry[Any] = Registry("measurement", "emulator.learning.measurements")
 estimators: Registry[Any] = Registry("estimator", "emulator.methods.estimators")
+distances: Registry[Any] = Registry("distance", "emulator.grouping.distances")
 formations: Registry[Any] = Registry("formation", "emulator.grouping.formation")
 samplings: Registry[Any] = Registry("sampling", "emulator.grouping.sampling")
 aggregations: Registry[Any] = Registry("aggregation", "emulator.grouping.aggregation")
@@ -293,12 +297,15 @@ faults: Registry[Any] = Registry("fault", "emulator.world.faults")
 methods: Registry[Any] = Registry("method", "emulator.methods")
 trace_formats: Registry[Any] = Registry("trace format", "traces.formats")
 trace_generators: Registry[Any] = Registry("trace generator", "traces.generators")
+figures: Registry[Any] = Registry("figure", "analysis.figures")
 
 # A field of one of these types takes a name or a mapping with ``kind``.
 DataSet = Annotated[Chosen, Choice("data set")]
 Partition = Annotated[Chosen, Choice("partition")]
 Model = Annotated[Chosen, Choice("model")]
 LocalRule = Annotated[Chosen, Choice("local update")]
+Estimator = Annotated[Chosen, Choice("estimator")]
+Distance = Annotated[Chosen, Choice("distance")]
 Formation = Annotated[Chosen, Choice("formation")]
 Sampling = Annotated[Chosen, Choice("sampling")]
 Aggregation = Annotated[Chosen, Choice("aggregation")]
@@ -310,3 +317,4 @@ Fault = Annotated[Chosen, Choice("fault")]
 Method = Annotated[Chosen, Choice("method")]
 TraceFormat = Annotated[Chosen, Choice("trace format")]
 TraceGenerator = Annotated[Chosen, Choice("trace generator")]
+Figure = Annotated[Chosen, Choice("figure")]

@@ -1,14 +1,21 @@
 """One run: scenario, world, lab and method put together, and the folder that holds what came of it.
 
 A run folder holds ``scenario.yaml`` (resolved), ``manifest.json`` (how it was made), ``metrics.csv`` (a row per evaluation),
-``ledger.parquet`` (everything that happened), ``memory.json`` (small results, see `emulator.checkpoint`) and ``summary.json``.
+``groups.csv`` and ``groupings.csv`` (the groups that were formed, see `emulator.grouping.diagnostics`), ``ledger.parquet``
+(everything that happened), ``energy.csv`` (each client's seconds and joules by state), ``memory.json`` (small results, see
+`emulator.checkpoint`) and ``summary.json``.
 All but the manifest are the same, byte for byte, for the same scenario and versions, whether or not the run was interrupted.
 ``summary.json`` is written last and says whether the run is complete.
+
+A run without training (`emulator.learning.timing`) has the same folder. Its manifest and its summary say so; its accuracies and
+losses are empty.
 """
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import gc
 import importlib.metadata
 import io
 import json
@@ -17,7 +24,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,17 +32,20 @@ from typing import Any
 
 import simpy
 
-from emulator import __version__, checkpoint
-from emulator.accounting import Meter
+from emulator import __version__, checkpoint, ledger
+from emulator.accounting import Meter, energy_by_state
 from emulator.errors import HflError, InputError
-from emulator.files import write_json, write_text
+from emulator.files import replacing, write_json, write_text
+from emulator.grouping.diagnostics import groupings_csv, groups_csv
 from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory
+from emulator.learning.timing import AnyLab, TimingLab
 from emulator.ledger import Ledger
 from emulator.methods.session import METRICS, Metrics, Session
 from emulator.rng import stream
 from emulator.scenario import Loaded, Scenario, dump
 from emulator.world.disturbances import Disturbances, disturbances
+from emulator.world.endings import check, watch
 from emulator.world.fleet import Fleet
 from emulator.world.network import DedicatedNetwork, Network
 from emulator.world.played import Played, played
@@ -44,10 +54,12 @@ from emulator.world.world import Workload, World
 
 BYTES_PER_PARAMETER = 4  # models travel as float32
 
+GROUPS, GROUPINGS = "groups.csv", "groupings.csv"
+
 # What a run folder may hold. The summary comes first: without it the rest counts as unfinished while it is deleted.
 FILES = (
-    "summary.json", "metrics.csv", "ledger.parquet", "accuracy.png", checkpoint.VALUES, checkpoint.MEMORY,
-    "manifest.json", "scenario.yaml",
+    "summary.json", "metrics.csv", GROUPS, GROUPINGS, "ledger.parquet", "energy.csv", "accuracy.png", checkpoint.VALUES,
+    checkpoint.MEMORY, "manifest.json", "scenario.yaml",
 )  # fmt: skip
 
 COMPLETE, INTERRUPTED, FAILED = "complete", "interrupted", "failed"
@@ -66,8 +78,8 @@ def label_of(scenario: Scenario) -> str:
     return scenario.method.params.preset or scenario.method.kind
 
 
-def prepare(folder: Path, scenario: Scenario, overwrite: bool = False) -> bool:
-    """Makes a folder ready for a run. False: it already holds this run, complete.
+def prepare(folder: Path, scenario: Scenario, overwrite: bool = False, training: bool = True) -> bool:
+    """Makes a folder ready for a run, with training or without. False: it already holds this run, complete.
 
     Raises `InputError` where the folder holds anything else than an earlier part of the same run.
     """
@@ -86,15 +98,33 @@ def prepare(folder: Path, scenario: Scenario, overwrite: bool = False) -> bool:
         raise InputError(
             f"{folder} holds a run of another scenario; choose another --out, or replace it with --overwrite"
         )
+    if (folder / "manifest.json").exists() and trained_in(folder) != training:
+        raise InputError(
+            f"{folder} holds a run of this scenario {'without' if training else 'with'} training; "
+            "choose another --out, or replace it with --overwrite"
+        )
+    for half_written in folder.glob(".*.part*"):  # by a process that was killed while it wrote
+        half_written.unlink()
     return status_of(folder) != COMPLETE
 
 
 def status_of(folder: Path) -> str:
     """The status that a run folder's summary states; "" where there is none."""
+    return str(_stated(folder / "summary.json").get("status", ""))
+
+
+def trained_in(folder: Path) -> bool:
+    """Whether the run in a folder is one with training."""
+    return bool(_stated(folder / "manifest.json").get("training", True))
+
+
+def _stated(file: Path) -> dict[str, Any]:
+    """The content of a JSON file; nothing where it is missing or damaged."""
     try:
-        return str(json.loads((folder / "summary.json").read_text(encoding="utf-8"))["status"])
-    except (OSError, ValueError, KeyError):
-        return ""
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def execute(
@@ -105,7 +135,7 @@ def execute(
     known: dict[str, bytes] | None = None,
     max_workers: int | None = None,
 ) -> dict[str, Any]:
-    """Runs a scenario into a folder that `prepare` made ready, or goes on with it.
+    """Runs a scenario into a folder that `prepare` made ready, or goes on with it; without training where it was loaded so.
 
     Returns the summary and how many trainings it took. ``known`` are small results from elsewhere. An interruption
     (``KeyboardInterrupt``) or an error leaves a valid folder with all that was done, marked as such, and is raised again.
@@ -114,12 +144,17 @@ def execute(
     started = time.monotonic()
     memory = RunMemory(memo, {**(known or {}), **checkpoint.read_memory(folder)})
     try:
-        lab = Lab(scenario, memory, watcher.on_trained, checkpoint.Restored(folder), max_workers)
+        check(scenario)
+        lab: AnyLab
+        if loaded.training:
+            lab = Lab(scenario, memory, watcher.on_trained, checkpoint.Restored(folder), max_workers)
+        else:
+            lab = TimingLab(scenario, memory)
         session = assemble(scenario, lab, Ledger(folder / ".ledger.part.parquet"))
     except InputError as error:
         raise loaded.locate(error) from error
     # Only now: bad input that shows when data and model are read leaves no folder behind.
-    manifest = _manifest(scenario)
+    manifest = _manifest(scenario, loaded.training)
     write_text(folder / "scenario.yaml", dump(scenario))
     write_json(folder / "manifest.json", manifest)
     keeper = _Keeper(folder, session, scenario.output.checkpoint)
@@ -131,7 +166,8 @@ def execute(
     session.on_round = on_round
     status = FAILED
     try:
-        session.env.run(until=session.env.process(scenario.method(session)))
+        with contextlib.nullcontext() if loaded.training else _rare_collections():
+            session.env.run(until=session.env.process(scenario.method(session)))
         status = COMPLETE
     except RuntimeError as error:
         if session.env.peek() < math.inf:
@@ -149,6 +185,17 @@ def execute(
         manifest |= {"wall_s": round(time.monotonic() - started, 3), "trainings": trainings}
         summary = _finish(folder, session, manifest, status)
     return summary | {"trainings": trainings}
+
+
+@contextlib.contextmanager
+def _rare_collections() -> Iterator[None]:
+    """Looks for unused objects in cycles less often: a large world has millions of objects, and hardly a cycle among them."""
+    before = gc.get_threshold()
+    gc.set_threshold(1_000_000, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 class _Keeper:
@@ -171,7 +218,7 @@ class _Keeper:
         self._due = now + max(self._every_s, 20 * took)  # large models: never more than a twentieth of the time
 
 
-def assemble(scenario: Scenario, lab: Lab, ledger: Ledger | None = None) -> Session:
+def assemble(scenario: Scenario, lab: AnyLab, ledger: Ledger | None = None) -> Session:
     """World and session of a scenario, ready to run its method."""
     facts = lab.model_facts
     ledger = ledger or Ledger()
@@ -180,6 +227,7 @@ def assemble(scenario: Scenario, lab: Lab, ledger: Ledger | None = None) -> Sess
     workload = Workload(facts.state_size * BYTES_PER_PARAMETER, facts.forward_flops, facts.parameters)
     traces = played(scenario.topology, scenario.seed)
     disturbed = disturbances(scenario)
+    watch(env, scenario.topology)
     network = network_of(scenario, env, traces, disturbed)
     world = World(env, fleet, network, workload, ledger, traces.speeds, disturbed)
     powers = {name: device.power for name, device in zip(fleet.client_names, fleet.client_devices, strict=True)}
@@ -195,17 +243,38 @@ def network_of(scenario: Scenario, env: simpy.Environment, traces: Played, distu
 
 
 def metrics_csv(rows: list[Metrics]) -> str:
-    """``metrics.csv`` as text."""
+    """``metrics.csv`` as text; what was not measured is left empty."""
     file = io.StringIO()
     writer = csv.DictWriter(file, METRICS, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: "" if math.isnan(value) else value for name, value in row.items()} for row in rows)
     return file.getvalue()
+
+
+def write_energy(path: Path, ledger_file: Path, world: World) -> None:
+    """``energy.csv``: a row for each client with the seconds and the joules of each state of its device."""
+    import pyarrow as pa
+    import pyarrow.csv
+
+    fleet = world.fleet
+    rows = ledger.batches(ledger_file, "kind", "who", "peer", "start_s", "end_s")
+    powers = [device.power for device in fleet.client_devices]
+    names = {"client": fleet.client_names, "device": [device.name for device in fleet.client_devices]}
+    table = pa.table(names | energy_by_state(rows, fleet.client_names, powers, world.now))
+    plain = not any(sign in name for name in set(names["device"]) for sign in ',"\r\n')
+    style = pyarrow.csv.WriteOptions(include_header=False, quoting_style="none" if plain else "needed")
+    with replacing(path) as aside, aside.open("wb") as file:  # pyarrow: there may be a million rows
+        file.write(",".join(table.column_names).encode() + b"\n")
+        pyarrow.csv.write_csv(table, file, style)
 
 
 def _finish(folder: Path, session: Session, manifest: dict[str, Any], status: str) -> dict[str, Any]:
     write_text(folder / "metrics.csv", metrics_csv(session.metrics))
+    if session.groupings:
+        write_text(folder / GROUPS, groups_csv(session.groupings))
+        write_text(folder / GROUPINGS, groupings_csv(session.groupings))
     session.world.ledger.write(folder / "ledger.parquet")
+    write_energy(folder / "energy.csv", folder / "ledger.parquet", session.world)
     if status == COMPLETE:
         checkpoint.clear(folder)
         checkpoint.write_memory(folder, session.lab)
@@ -217,23 +286,25 @@ def _finish(folder: Path, session: Session, manifest: dict[str, Any], status: st
         "name": session.scenario.name,
         "label": label_of(session.scenario),
         "seed": session.scenario.seed,
+        "training": manifest["training"],
         "status": status,
         "stopped_by": session.stopped_by,
         "rounds": session.rounds,
-        "best_accuracy": max((r["accuracy"] for r in rows), default=None),
-        "final": rows[-1] if rows else None,
+        "best_accuracy": max((r["accuracy"] for r in rows if not math.isnan(r["accuracy"])), default=None),
+        "final": {name: None if math.isnan(value) else value for name, value in rows[-1].items()} if rows else None,
     }
     write_json(folder / "summary.json", summary)
     return summary
 
 
-def _manifest(scenario: Scenario) -> dict[str, Any]:
+def _manifest(scenario: Scenario, training: bool) -> dict[str, Any]:
     packages = ("torch", "torchvision", "simpy", "numpy", "pandas", "pydantic", "scikit-learn", "pyarrow")
     return {
         "hfl_emulator": __version__,
         "name": scenario.name,
         "label": label_of(scenario),
         "seed": scenario.seed,
+        "training": training,
         "command": ["hfl", *sys.argv[1:]],
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),

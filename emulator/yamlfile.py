@@ -58,6 +58,16 @@ class Document:
                 return Problem(mark.file, mark.line, mark.column, dotted(path), message)
         return Problem(self.file, 0, 0, dotted(path), message)
 
+    def below(self, path: Path_) -> Document:
+        """What stands at ``path``, with its places, as a document of its own."""
+        data, depth = self.data, len(path)
+        for part in path:
+            data = data[part]
+        keys, values = (
+            {p[depth:]: m for p, m in table.items() if p[:depth] == path} for table in (self.keys, self.values)
+        )
+        return Document(self.file, data, keys, values)
+
 
 def dotted(path: Path_) -> str:
     """``topology.links.access``, ``output.against[0]``."""

@@ -22,7 +22,8 @@ from scenario.command import TINY, Done, ended, hfl, started
 from emulator import __version__
 from emulator.scenario import dump, load, loads
 
-SAME = ["metrics.csv", "ledger.parquet", "summary.json", "scenario.yaml"]  # byte for byte, for the same scenario
+# Byte for byte, for the same scenario.
+SAME = ["metrics.csv", "groups.csv", "groupings.csv", "ledger.parquet", "energy.csv", "summary.json", "scenario.yaml"]
 
 
 @dataclass(frozen=True)

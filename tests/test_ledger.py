@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from devices.power import energy_j
@@ -40,6 +41,36 @@ def test_spilled_or_not_the_file_has_every_row_in_order(tmp_path: Path, monkeypa
     assert one.astype(str).equals(other.astype(str))
     assert [tuple(r) for r in one.itertuples(index=False)] == [tuple(r) for r in whole.rows]
     assert not (tmp_path / "spill").exists()
+
+
+@pytest.mark.parametrize("chunk", [5, 30, 1000])
+def test_rows_that_come_together_are_rows_like_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int
+) -> None:
+    monkeypatch.setattr(Ledger, "CHUNK", chunk)
+    powers = {f"client-{i}": find_profile("laptop").power for i in range(5)}
+    one, many = Ledger(tmp_path / "one"), Ledger(tmp_path / "many")
+    meters = [Meter(rows, powers) for rows in (one, many)]
+    ends = np.array([0.1, 0.7, 0.3])
+    for i in range(11):
+        tag, nodes = Tag("model", i, 1, 2), [f"client-{(i + k) % 5}" for k in range(3)]
+        for who, end in zip(nodes, ends, strict=True):
+            one.add(ledger.TRANSFER, who, float(i), i + end, tag, "edge-0", 10 + i, hop=ledger.CLIENT_SERVER)
+        for who, end in zip(nodes, ends, strict=True):
+            one.add(ledger.COMPUTE, who, float(i), i + end, tag, samples=i)
+        one.add(ledger.EVALUATION, "cloud", float(i), float(i), Tag("evaluation", i))
+        numbers = many.numbers(nodes)
+        many.add_all(3, ledger.TRANSFER, numbers, float(i), i + ends, tag, "edge-0", 10 + i, hop=ledger.CLIENT_SERVER)
+        many.add_all(3, ledger.COMPUTE, numbers, float(i), i + ends, tag, samples=np.full(3, i))
+        many.add(ledger.EVALUATION, "cloud", float(i), float(i), Tag("evaluation", i))
+        if i % 4 == 0:
+            assert meters[0].totals() == meters[1].totals()
+    assert meters[0].energy_j(20.0) == meters[1].energy_j(20.0) > 0
+    assert meters[0].totals().cost_training_s == pytest.approx(11 * ends.sum(), rel=1e-12)
+    for name, rows in (("a", one), ("b", many)):
+        rows.write(tmp_path / name)
+    assert read(tmp_path / "a").astype(str).equals(read(tmp_path / "b").astype(str))
+    assert len(read(tmp_path / "a")) == 77
 
 
 def test_an_empty_ledger_has_a_file_with_the_columns(tmp_path: Path) -> None:

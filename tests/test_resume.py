@@ -20,7 +20,7 @@ from emulator.learning.memo import Memo
 from emulator.run import Watcher, execute, prepare
 from emulator.scenario import Loaded, dump, load
 
-FILES = ("metrics.csv", "ledger.parquet", "summary.json", "scenario.yaml", "memory.json")
+FILES = ("metrics.csv", "ledger.parquet", "energy.csv", "summary.json", "scenario.yaml", "memory.json")
 KILLS = 20
 
 

@@ -30,13 +30,27 @@ DIMENSIONS: dict[Quantity, Dimension] = {
 
 @dataclass(frozen=True)
 class Trace:
-    """Functions of time, in the base units of their quantities (see `DIMENSIONS`)."""
+    """Functions of time, in the base units of their quantities (see `DIMENSIONS`).
+
+    Without ``end_stated`` the file does not say what comes after its end; the functions then hold their last value.
+    """
 
     series: Mapping[Series, StepFunction]
+    end_stated: bool = True
 
     def of(self, quantity: Quantity) -> dict[str, StepFunction]:
         """The series of one quantity by name, in the order of the file."""
         return {name: function for (what, name), function in self.series.items() if what == quantity}
+
+    @property
+    def open_end_s(self) -> float | None:
+        """When the trace ends without a word about what comes then; None where it is said, or where nothing ever changes."""
+        last_s = max(function.span_s for function in self.series.values())
+        return last_s if not self.end_stated and last_s else None
+
+    def ending(self, end: Literal["repeat", "hold"]) -> Trace:
+        """The same trace, which at its end starts over or keeps its last values (see `StepFunction.ending`)."""
+        return Trace({series: function.ending(end) for series, function in self.series.items()})
 
     def get(self, quantity: Quantity, name: str = "") -> StepFunction:
         """The series of this name, or the one without a name, which is for all; raises `InputError` where there is neither."""

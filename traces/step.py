@@ -117,6 +117,16 @@ class StepFunction:
             raise ValueError(f"a factor is finite and not negative, not {factor}")
         return replace(self, factor=self.factor * factor)
 
+    def ending(self, end: Literal["repeat", "hold"]) -> StepFunction:
+        """The same steps with this end. Where a function that held is to repeat, its last value lasts as long as its median step.
+
+        A constant has no end: it stays as it is.
+        """
+        times, values = self.times_s, self.values
+        if end == self.end or len(times) == 1:
+            return self
+        return StepFunction.of(times, values, float(times[-1] + np.median(np.diff(times))) if end == "repeat" else None)
+
     @property
     def end(self) -> Literal["repeat", "hold"]:
         """What comes after the last step."""

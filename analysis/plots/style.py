@@ -57,6 +57,7 @@ _SETTINGS: dict[str, Any] = {
     "xtick.labelsize": FONT_POINTS,
     "ytick.labelsize": FONT_POINTS,
     "legend.fontsize": FONT_POINTS,
+    "legend.title_fontsize": FONT_POINTS,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.linewidth": 0.7,
@@ -120,6 +121,11 @@ def panels(count: int) -> tuple[Figure, list[Axes]]:
     return figure, axes[:count]
 
 
+def band(axes: Axes, x: Sequence[float], low: Sequence[float], high: Sequence[float], index: int) -> None:
+    """Draws what lies around the line at ``index``, pale enough to see other lines through it."""
+    axes.fill_between(x, low, high, color=look(index).colour, alpha=0.2, linewidth=0)
+
+
 def curve(axes: Axes, x: Sequence[float], y: Sequence[float], index: int, alone: bool = False) -> Line2D:
     """Draws the line of the run at ``index``.
 
@@ -160,19 +166,31 @@ def title_above(figure: Figure, title: str) -> None:
     _grow(figure, text.get_window_extent().height)
 
 
-def legend_below(figure: Figure, handles: Sequence[Artist], labels: Sequence[str]) -> None:
-    """Puts the legend under the panels, in as many columns as fit, and makes the figure higher for it."""
+def legend_below(figure: Figure, handles: Sequence[Artist], labels: Sequence[str], note: str = "") -> None:
+    """Puts the legend under the panels, in as many columns as fit, and makes the figure higher for it.
+
+    A ``note`` stands above its entries.
+    """
     available = figure.get_figwidth() * figure.dpi * 0.98
     shown = [_wrapped(figure, label) for label in labels]
     for columns in range(min(len(shown), 6), 0, -1):
         if columns > 1 and math.ceil(len(shown) / math.ceil(len(shown) / columns)) < columns:
             continue  # fewer columns need no more rows, and fill them more evenly
         legend = figure.legend(handles, shown, loc="outside lower center", ncols=columns, columnspacing=1.4)
+        if note:
+            legend.set_title(_wrapped(figure, note))
+            legend.get_title().set_multialignment("center")
         extent = legend.get_window_extent()
         if extent.width <= available or columns == 1:
             _grow(figure, extent.height)
             return
         legend.remove()
+
+
+def note_below(figure: Figure, note: str) -> None:
+    """Writes a note under the panels of a figure without a legend, and makes room for it."""
+    text = figure.supxlabel(_wrapped(figure, note), fontsize=FONT_POINTS)
+    _grow(figure, text.get_window_extent().height)
 
 
 def settle(figure: Figure) -> None:

@@ -13,7 +13,17 @@ from types import FrameType
 
 from rich.markup import escape
 
-from emulator.cli import calibrate, choosing, comparing, memo, running, traces  # noqa: F401 (they register their commands)
+from emulator.cli import (  # noqa: F401 (they register their commands)
+    calibrate,
+    choosing,
+    comparing,
+    energy,
+    grouping,
+    memo,
+    running,
+    studying,
+    traces,
+)
 from emulator.cli.app import app, err
 from emulator.errors import HflError
 

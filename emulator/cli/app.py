@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -39,6 +38,9 @@ MemoOption = Annotated[
     typer.Option("--memo", metavar="FILE", help="Where results are remembered. (default: in the user's cache folder)"),
 ]
 NoMemoOption = Annotated[bool, typer.Option("--no-memo", help="Remember nothing beyond the run folder.")]
+NoTrainingOption = Annotated[
+    bool, typer.Option("--no-training", help="Play it on the clock alone: no accuracy, and a fleet of any size.")
+]
 WorkersOption = Annotated[
     int | None, typer.Option("--workers", min=1, help="Training processes. (default: the number of cores)")
 ]
@@ -48,8 +50,3 @@ def import_plugins(names: list[str] | None) -> None:
     """Imports the user's plug-ins; modules of the current folder are found by name."""
     sys.path.insert(0, str(Path.cwd()))
     plugins.load(names or [])
-
-
-def slug(text: str) -> str:
-    """A name for a folder."""
-    return re.sub(r"[^a-z0-9.+_]+", "-", text.lower()).strip("-") or "run"

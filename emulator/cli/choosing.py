@@ -13,10 +13,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from emulator import __version__, scenario
-from emulator.cli import listing
-from emulator.cli.app import PluginOption, ScenarioArgument, SetOption, app, import_plugins, out, slug
+from emulator.cli import listing, studying
+from emulator.cli.app import NoTrainingOption, PluginOption, ScenarioArgument, SetOption, app, import_plugins, out
 from emulator.errors import InputError
-from emulator.files import write_text
+from emulator.files import slug, write_text
+from emulator.scenario.load import find, is_study, ready
+from emulator.study import load as study
 
 
 def _version(wanted: bool) -> None:
@@ -35,11 +37,27 @@ def _root(
 
 
 @app.command()
-def validate(name: ScenarioArgument, changes: SetOption = None, plugin: PluginOption = None) -> None:
-    """Check a scenario and say what it describes, without running it."""
+def validate(
+    name: ScenarioArgument,
+    changes: SetOption = None,
+    no_training: NoTrainingOption = False,
+    plugin: PluginOption = None,
+) -> None:
+    """Check a scenario (or a study with all its runs) and say what it describes, without running it."""
     import_plugins(plugin)
-    loaded = scenario.load(name, changes or ())
+    if is_study(find(name, ready())):
+        checked = study.load(name, changes or ())
+        about = f"study '{escape(checked.study.name)}', {escape(studying.described(checked))}"
+        out.print(f"{escape(checked.document.file)}: valid: {about}")
+        return
+    from emulator.world.endings import check
+
+    loaded = scenario.load(name, changes or (), training=not no_training)
     s = loaded.scenario
+    try:
+        check(s)
+    except InputError as error:
+        raise loaded.locate(error) from error
     method = s.method.params.preset or s.method.kind
     out.print(
         f"{escape(loaded.document.file)}: valid: '{escape(s.name)}', {method} with {s.model.kind} on {s.data.set.kind}, "

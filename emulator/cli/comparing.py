@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
@@ -12,6 +12,9 @@ from rich.markup import escape
 from emulator.cli.app import AXES, app, out
 from emulator.errors import InputError, suggestion
 from emulator.files import write_text
+
+if TYPE_CHECKING:
+    from analysis.runs import Run
 
 
 @app.command()
@@ -44,9 +47,25 @@ def show_comparison(folders: Sequence[Path], target: float | None, axes: Sequenc
     from analysis.runs import load_runs
 
     runs = load_runs(folders)
+    if not any(run.training for run in runs):
+        _show_charges(runs, target, out_dir)
+        return
     comparison = tables.compare(runs, target)
     out.print(tables.as_text(comparison), markup=False)
     if out_dir is not None:
         write_text(out_dir / "comparison.csv", tables.as_csv(comparison))
         cost_accuracy.plot(runs, axes=tuple(axes), path=out_dir / "comparison.png", target=target)
         out.print(f"wrote {escape(str(out_dir / 'comparison.csv'))} and {escape(str(out_dir / 'comparison.png'))}")
+
+
+def _show_charges(runs: Sequence[Run], target: float | None, out_dir: Path | None) -> None:
+    """Prints what runs without training took; with ``out_dir`` writes it there too."""
+    from analysis import tables
+
+    if target is not None:
+        raise InputError("--target: these runs are without training and have no accuracy")
+    charges = tables.charges(runs)
+    out.print(tables.charges_as_text(charges), markup=False)
+    if out_dir is not None:
+        write_text(out_dir / "comparison.csv", charges.to_csv(index=False, lineterminator="\n"))
+        out.print(f"wrote {escape(str(out_dir / 'comparison.csv'))}; no picture: there is no accuracy to draw")

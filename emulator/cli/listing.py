@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from devices.profile import find_profile, profile_names
-from emulator import registry, yamlfile
+from emulator import registry, scenario, yamlfile
 from emulator.errors import InputError, suggestion
 from emulator.registry import Registry
-from emulator.scenario import bundled
 from emulator.scenario.presets import presets
+from emulator.study import load as study
+from traces.content import DeviceMix, Trace, label
+from traces.reading import bundled as samples
+from traces.reading import read
 
 Entries = list[tuple[str, str, str]]  # name, what it is, its parameters
 
@@ -19,11 +23,25 @@ def _of(slot: Registry[Any]) -> Entries:
     return [(name, slot[name].summary, ", ".join(slot[name].params.model_fields)) for name in slot.names()]
 
 
-def _scenarios() -> Entries:
+def _files(ready: dict[str, Path]) -> Entries:
     entries = []
-    for name, path in bundled().items():
+    for name, path in ready.items():
         data = yamlfile.load(path).data
         entries.append((name, str(data.get("notes", "")).partition("\n")[0], ""))
+    return entries
+
+
+def _samples() -> Entries:
+    entries = []
+    for name, path in samples().items():
+        content = read(path)
+        if isinstance(content, Trace):
+            what = f"{', '.join(label(series) for series in content.series)} over time"
+        elif isinstance(content, DeviceMix):
+            what = f"a mix of {len(content.names)} kinds of devices"
+        else:
+            what = f"latencies between {len(content.latency_s)} sites"
+        entries.append((name, f"{what} (synthetic)", ""))
     return entries
 
 
@@ -31,6 +49,7 @@ CATEGORIES: dict[str, Callable[[], Entries]] = {
     "presets": lambda: [(name, entry["summary"], "") for name, entry in sorted(presets().items())],
     "methods": lambda: _of(registry.methods),
     "estimators": lambda: _of(registry.estimators),
+    "distances": lambda: _of(registry.distances),
     "formations": lambda: _of(registry.formations),
     "schedules": lambda: _of(registry.schedules),
     "samplings": lambda: _of(registry.samplings),
@@ -46,7 +65,10 @@ CATEGORIES: dict[str, Callable[[], Entries]] = {
     "faults": lambda: _of(registry.faults),
     "trace-formats": lambda: _of(registry.trace_formats),
     "trace-generators": lambda: _of(registry.trace_generators),
-    "scenarios": _scenarios,
+    "trace-samples": _samples,
+    "figures": lambda: _of(registry.figures),
+    "scenarios": lambda: _files(scenario.bundled()),
+    "studies": lambda: _files(study.bundled()),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from types import TracebackType
 
@@ -52,27 +53,28 @@ class RunProgress:
             self._bar.stop()
 
     def _on_round(self, round: int, metrics: Metrics) -> None:  # noqa: A002
-        self._accuracy = metrics.get("accuracy", self._accuracy)
+        self._accuracy = metrics.get("accuracy", self._accuracy)  # nan in a run without training
         text = self._describe(round, metrics)
         if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=self._share(metrics), state=text, wave="")
+            self._bar.update(self._task, completed=share_done(self._stop, metrics), state=text, wave="")
         elif time.monotonic() - self._shown >= PLAIN_EVERY_S:
             self._shown = time.monotonic()
-            self._console.print(f"{self._label}: {text} ({self._share(metrics):.0%} done)")
+            self._console.print(f"{self._label}: {text} ({share_done(self._stop, metrics):.0%} done)")
 
     def _on_trained(self, done: int, waiting: int) -> None:
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, wave=f"training {done}/{waiting}")
 
     def _describe(self, round: int, metrics: Metrics) -> str:  # noqa: A002
-        accuracy = "" if self._accuracy is None else f"accuracy {self._accuracy:.1%}, "
+        known = self._accuracy is not None and not math.isnan(self._accuracy)
+        accuracy = f"accuracy {self._accuracy:.1%}, " if known else ""
         return (
             f"round {round}, {accuracy}{time_text(metrics['time_s'])}, "
             f"{bytes_text(metrics['bytes_total'])}, {cost_text(metrics['cost_s'])}"
         )
 
-    def _share(self, metrics: Metrics) -> float:
-        """How far the run is towards the first of its limits (an accuracy gives no measure of how far)."""
-        stop = self._stop
-        pairs = (("round", stop.rounds), ("time_s", stop.time), ("cost_s", stop.cost), ("bytes_total", stop.bytes))
-        return min(1.0, max((metrics[key] / limit for key, limit in pairs if limit), default=0.0))
+
+def share_done(stop: Stop, metrics: Metrics) -> float:
+    """How far a run is towards the first of its limits (an accuracy gives no measure of how far)."""
+    pairs = (("round", stop.rounds), ("time_s", stop.time), ("cost_s", stop.cost), ("bytes_total", stop.bytes))
+    return min(1.0, max((metrics[key] / limit for key, limit in pairs if limit), default=0.0))

@@ -14,6 +14,7 @@ from emulator.cli.app import (
     AXES,
     MemoOption,
     NoMemoOption,
+    NoTrainingOption,
     PluginOption,
     ScenarioArgument,
     SetOption,
@@ -22,11 +23,10 @@ from emulator.cli.app import (
     err,
     import_plugins,
     out,
-    slug,
 )
 from emulator.cli.comparing import show_comparison
 from emulator.errors import InputError, suggestion
-from emulator.files import write_text
+from emulator.files import slug, write_text
 from emulator.scenario import Loaded
 from emulator.scenario.presets import presets
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 def run(
     name: ScenarioArgument,
     out_dir: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Run folder. (default: runs/NAME-SEED)")
+        Path | None, typer.Option("--out", metavar="DIR", help="Run folder. (default: runs/NAME-SEED[-no-training])")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Replaces the scenario's seed.")] = None,
     changes: SetOption = None,
@@ -46,6 +46,7 @@ def run(
         list[str] | None,
         typer.Option(metavar="PRESET", help="Also run this preset in the same world and compare. Repeatable."),
     ] = None,
+    no_training: NoTrainingOption = False,
     memo: MemoOption = None,
     no_memo: NoMemoOption = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace another run in the same folder.")] = False,
@@ -55,14 +56,15 @@ def run(
     """Run a scenario and write a run folder; go on with it where an earlier run was cut off."""
     import_plugins(plugin)
     changes = [*(changes or []), *([f"seed={seed}"] if seed is not None else [])]
-    loaded = scenario.load(name, changes)
+    loaded = scenario.load(name, changes, training=not no_training)
     from emulator.run import label_of
 
     others = against if against else list(loaded.scenario.output.against)
     for preset in others:
         if preset not in presets():
             raise InputError(f"--against: unknown preset '{preset}'; {suggestion(preset, presets())}")
-    folder = out_dir or Path("runs") / f"{slug(loaded.scenario.name)}-{loaded.scenario.seed}"
+    default = f"{slug(loaded.scenario.name)}-{loaded.scenario.seed}{'-no-training' if no_training else ''}"
+    folder = out_dir or Path("runs") / default
     every = [loaded, *(loaded.against(preset) for preset in others)]
     folders = [folder / slug(label_of(each.scenario)) for each in every] if others else [folder]
     if len(set(folders)) < len(folders):
@@ -86,26 +88,29 @@ def whatif(
     workers: WorkersOption = None,
     plugin: PluginOption = None,
 ) -> None:
-    """Run a finished run again in a changed world; train only what the change makes different."""
+    """Run a finished run again in a changed world; train only what the change makes different.
+
+    A run without training is played again without training.
+    """
     import_plugins(plugin)
     if not changes:
         raise InputError("say what is to change, for example --set topology.links.access.up='2 Mbit/s'")
     from emulator import checkpoint
-    from emulator.run import COMPLETE, status_of
+    from emulator.run import COMPLETE, status_of, trained_in
 
     if status_of(folder) != COMPLETE:
         raise InputError(f"{folder} is not the folder of a finished run")
     # No picture: drawing one would take as long as the answer. `hfl compare` draws both worlds.
-    loaded = scenario.load(folder / "scenario.yaml", [*changes, "output.against=[]", "output.plot=false"])
+    changes = [*changes, "output.against=[]", "output.plot=false"]
+    loaded = scenario.load(folder / "scenario.yaml", changes, training=trained_in(folder))
     text = scenario.dump(loaded.scenario)
     place = out_dir or folder / f"whatif-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
     summary = _run_one(loaded, place, _open_memo(memo, no_memo), False, workers, checkpoint.read_memory(folder))
     _show_side_by_side(folder, place)
     if summary is not None:
         counts = summary["trainings"]
-        out.print(
-            f"trainings reused {counts['asked'] - counts['computed']} of {counts['asked']} -> {escape(str(place))}"
-        )
+        reused = f"trainings reused {counts['asked'] - counts['computed']} of {counts['asked']}"
+        out.print(f"{reused if loaded.training else 'no training'} -> {escape(str(place))}")
 
 
 def _open_memo(path: Path | None, none: bool) -> Memo:
@@ -128,7 +133,7 @@ def _run_one(
 
     label = label_of(loaded.scenario)
     summary = None
-    if not prepare(folder, loaded.scenario, overwrite):
+    if not prepare(folder, loaded.scenario, overwrite, loaded.training):
         out.print(f"{label}: {escape(str(folder))} holds this run already, complete")
     else:
         with RunProgress(err, label, loaded.scenario.stop) as progress:
@@ -138,7 +143,7 @@ def _run_one(
                 err.print(f"{label}: interrupted; the same command goes on from {escape(str(folder))}")
                 raise typer.Exit(130) from None
         _tell(label, summary, folder)
-    if loaded.scenario.output.plot and not (folder / "accuracy.png").exists():
+    if loaded.training and loaded.scenario.output.plot and not (folder / "accuracy.png").exists():
         from analysis.plots import cost_accuracy
         from analysis.runs import load_run
 
@@ -152,7 +157,8 @@ def _tell(label: str, summary: dict[str, Any], folder: Path) -> None:
 
     final = summary["final"]
     charged = f"{time_text(final['time_s'])} emulated, {bytes_text(final['bytes_total'])}, {cost_text(final['cost_s'])}"
-    reached = f"accuracy {final['accuracy']:.1%} after {summary['rounds']} rounds (stopped by {summary['stopped_by']})"
+    learned = f"accuracy {final['accuracy']:.1%}" if summary["training"] else "no training"
+    reached = f"{learned} after {summary['rounds']} rounds (stopped by {summary['stopped_by']})"
     out.print(f"{label}: {reached}, {charged} -> {escape(str(folder))}")
     if final["bytes_wasted"] or final["cost_wasted_s"]:
         wasted = f"{bytes_text(final['bytes_wasted'])} and {cost_text(final['cost_wasted_s'])}"
@@ -162,9 +168,16 @@ def _tell(label: str, summary: dict[str, Any], folder: Path) -> None:
 
 
 def _show_side_by_side(before: Path, after: Path) -> None:
+    from analysis import tables
     from analysis import whatif as side
     from analysis.runs import load_run
 
-    table = side.side_by_side(load_run(before), load_run(after))
+    runs = load_run(before), load_run(after)
+    if all(run.training for run in runs):
+        table = side.side_by_side(*runs)
+        text = side.as_text(table)
+    else:
+        table = tables.charges(runs, ("before", "what if"))
+        text = tables.charges_as_text(table)
     write_text(after / "comparison.csv", table.to_csv(index=False, lineterminator="\n"))
-    out.print(side.as_text(table), markup=False)
+    out.print(text, markup=False)

@@ -174,7 +174,7 @@ def _chosen(trace: Trace, names: Sequence[str] | None) -> Trace:
     for name in names:
         if name not in known:
             raise InputError(f"unknown series '{name[:60]}'; {suggestion(name, list(known)[:20])}")
-    return Trace({known[name]: trace.series[known[name]] for name in names})
+    return Trace({known[name]: trace.series[known[name]] for name in names}, trace.end_stated)
 
 
 # Describing.
@@ -204,17 +204,19 @@ def _description(content: Content) -> Iterator[str]:
     else:
         for series, function in list(content.series.items())[:10]:
             yield label(series)
-            yield from _series(series[0], function)
+            yield from _series(series[0], function, content.end_stated)
         if len(content.series) > 10:
             yield f"and {len(content.series) - 10:,} more series"
 
 
-def _series(quantity: Quantity, function: StepFunction) -> Iterator[str]:
+def _series(quantity: Quantity, function: StepFunction, end_stated: bool) -> Iterator[str]:
     from analysis.quantities import time_text
 
     s = summarise(function)
     yield f"  values     {_text(quantity, s.low)} to {_text(quantity, s.high)}, mean {_text(quantity, s.mean)}"
     after = "then the last value holds" if function.period_s is None else "then it starts over"
+    if not end_stated and s.steps:
+        after = "and no word about what comes then"
     if s.steps < 2:
         yield f"  time       {time_text(s.span_s)} without a step, {after}"
         return

@@ -6,12 +6,14 @@ A rule is a function ``(groups: SampledGroups, params) -> weights [S]``. Those h
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from emulator.errors import InputError
-from emulator.grouping.sampling.drawing import log_probabilities
+from emulator.grouping.sampling import log_inclusion, log_probabilities
 from emulator.grouping.view import Counts, Floats
 from emulator.registry import NoParams, aggregations
 
@@ -21,16 +23,23 @@ class SampledGroups:
     """The groups that trained in a round. Raises `InputError` where none of them holds any samples."""
 
     samples: Counts  # [S] n_g
-    log_p: Floats  # [S] log of p_g, the probability of being drawn first (see `log_probabilities`)
     total_samples: int  # n, over all groups, sampled or not
+    log_weights: Floats  # [G] by which the groups were drawn, of all groups
+    drawn: Sequence[int]  # [S] which of them were, and came back
+    asked: int = 0  # how many were drawn; 0: all of them came back
 
     def __post_init__(self) -> None:
-        if self.samples.shape != self.log_p.shape or self.samples.ndim != 1:
-            raise ValueError(f"samples {self.samples.shape} and log_p {self.log_p.shape} must both be [S]")
+        if self.samples.shape != (len(self.drawn),):
+            raise ValueError(f"samples {self.samples.shape} must be [S] for {len(self.drawn)} groups that were drawn")
         if self.samples.sum() == 0:
             raise InputError(
                 "none of the sampled groups holds any samples; sample more groups or give every client data"
             )
+
+    @cached_property
+    def log_inclusion(self) -> Floats:
+        """The logarithm of how likely each of these groups was to be drawn [S] (see `log_inclusion`)."""
+        return log_inclusion(self.log_weights, self.asked or len(self.drawn))[list(self.drawn)]
 
 
 @aggregations.register("samples")
@@ -42,36 +51,26 @@ def samples(groups: SampledGroups, params: NoParams) -> Floats:
 
 @aggregations.register("unbiased")
 def unbiased(groups: SampledGroups, params: NoParams) -> Floats:
-    """Inverse to the probability, n_g/(n p_g S): what is drawn seldom counts more (Eq. 4).
+    """Inverse to the probability of taking part, n_g/(n π_g): what is drawn seldom counts more (Eq. 4).
 
-    The weights add up to 1 on average over rounds, not in each of them. Even that holds only for one group a
-    round or equal probabilities: groups are drawn without replacement, and p_g S is then not the chance of
-    being drawn. Raises `InputError` where a weight is beyond floats.
+    Over many rounds the expected aggregate is the average of all groups by samples (Horvitz and Thompson
+    1952); the weights add up to 1 on average, not in each round. S2 Eq. 4 has p_g S in place of π_g, the
+    probability that g is among the S drawn. That is the same for one group a round and for equal
+    probabilities. Otherwise groups that are drawn without replacement have another π_g, never above 1, and
+    the printed weights are biased.
     """
-    with np.errstate(over="ignore"):
-        weights: Floats = np.exp(_log_unbiased(groups))
-    if np.isinf(weights).any():
-        raise InputError(
-            "the unbiased weight of a group is too large for a number, so unlikely was it to be drawn; "
-            "use the aggregation 'stabilised', a milder sampling, or fewer groups in a round"
-        )
-    return weights
+    return np.exp(_log_unbiased(groups))
 
 
 @aggregations.register("stabilised")
 def stabilised(groups: SampledGroups, params: NoParams) -> Floats:
     """The unbiased weights scaled to add up to 1 (Eq. 39)."""
-    log_weights = _log_unbiased(groups)
-    infinite = np.isposinf(log_weights)
-    if infinite.any():  # drawn with p = 0 because no other was left: these outweigh all others
-        among = np.where(infinite, groups.samples, 0)
-        return np.asarray(among / among.sum(), dtype=np.float64)
-    return np.exp(log_probabilities(log_weights))
+    return np.exp(log_probabilities(_log_unbiased(groups)))
 
 
 def _log_unbiased(groups: SampledGroups) -> Floats:
-    """log(n_g/(n p_g S)); minus infinity for a group without samples, whatever its probability."""
+    """log(n_g/(n π_g)); minus infinity for a group without samples, whatever its probability."""
     result = np.full(len(groups.samples), -np.inf)
     held = groups.samples > 0
-    result[held] = np.log(groups.samples[held] / groups.total_samples) - groups.log_p[held] - np.log(len(held))
+    result[held] = np.log(groups.samples[held] / groups.total_samples) - groups.log_inclusion[held]
     return result

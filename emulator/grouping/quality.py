@@ -26,6 +26,21 @@ def cov(label_counts: Counts) -> Floats:
     return result
 
 
+def kld(label_counts: Counts, reference: Counts) -> Floats:
+    """The Kullback-Leibler divergence (in nats) of the label mix of each row [G, m] from that of ``reference`` [m].
+
+    0 where the mixes are equal, ``inf`` where a row has no samples or a label that the reference lacks.
+    """
+    samples = label_counts.sum(axis=1)
+    mixes = label_counts / np.maximum(samples, 1)[:, None]
+    expected = np.broadcast_to(reference / max(1, int(reference.sum())), mixes.shape)
+    ratio = np.ones(mixes.shape)
+    with np.errstate(divide="ignore"):
+        np.divide(mixes, expected, out=ratio, where=mixes > 0)
+    divergence = np.maximum((mixes * np.log(ratio)).sum(axis=1), 0)  # rounding may leave less than nothing
+    return np.where(samples > 0, divergence, np.inf)
+
+
 def gamma(samples: Counts) -> float:
     """γ of a group whose clients hold ``samples`` [n] samples: 1 + CoV² of these numbers (S2 Eq. 11).
 

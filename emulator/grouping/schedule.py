@@ -1,12 +1,14 @@
 """Schedules of groups: before which rounds they are formed anew (S2 §5.2).
 
 A rule is a function ``(round_index, params) -> bool``. Rounds count from 0. Before round 0 groups are always
-formed.
+formed. The fact ``count``, a function ``(round_index, params) -> int``, makes a rule say how many groups there are to be; it
+goes with formations that take a number of ``groups``.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+import math
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -29,3 +31,29 @@ def fixed(round_index: int, params: NoParams) -> bool:
 def every(round_index: int, params: EveryParams) -> bool:
     """New groups every so many rounds."""
     return round_index % params.rounds == 0
+
+
+class GrowingParams(Params):
+    """How the number of groups grows."""
+
+    shape: Literal["linear", "log", "exp"] = Field(
+        "exp", description="linear: β(α(t-1)+1); log: β(α ln t + 1); exp: β(1+α)^(t-1), for round t from 1"
+    )
+    rate: Annotated[float, Field(gt=0, le=1e6)] = Field(description="how fast (α)")
+    start: Annotated[int, Field(ge=1)] = Field(1, description="groups in the first round (β)")
+
+
+def growing_count(round_index: int, params: GrowingParams) -> int:
+    """The number of groups in a round, whatever the number of clients (S4 Eqs. 4-6, floored)."""
+    factor = {
+        "linear": params.rate * round_index + 1,
+        "log": params.rate * math.log(round_index + 1) + 1,
+        "exp": math.exp(min(round_index * math.log1p(params.rate), 40)),  # as many as nobody has clients
+    }[params.shape]
+    return int(params.start * factor + 1e-9)
+
+
+@schedules.register("growing", GrowingParams, count=growing_count)
+def growing(round_index: int, params: GrowingParams) -> bool:
+    """More and more groups: formed anew whenever their number grows (FedSeq2Par)."""
+    return round_index == 0 or growing_count(round_index, params) > growing_count(round_index - 1, params)

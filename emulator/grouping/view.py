@@ -1,7 +1,6 @@
 """What a server knows when it decides about groups.
 
 A rule sees only these values, never a client's data: what is not in a view has not been told to the server.
-More estimates join as optional fields.
 """
 
 from __future__ import annotations
@@ -22,14 +21,31 @@ class ClientView:
     """The clients that a formation rule divides: those of one edge, or all of them under the cloud.
 
     ``label_counts[i, j]`` is how many samples of label j client i holds, ``samples[i]`` how many it holds in
-    all. Raises ``ValueError`` where the shapes do not fit.
+    all. ``fleet_counts[j]`` is how many samples of label j all clients of all edges hold; None where the
+    server was not told (rules that need it take the sum over their own clients). ``estimates[i]`` is what the
+    chosen estimator says of client i's data; None where no estimator was asked. Raises ``ValueError`` where the
+    shapes do not fit.
     """
 
     label_counts: Counts  # [n, m]
     samples: Counts  # [n]
+    estimates: Floats | None = None  # [n, d]
+    fleet_counts: Counts | None = None  # [m]
 
     def __post_init__(self) -> None:
         _check_shapes(self.label_counts, self.samples)
+        if self.fleet_counts is not None and self.fleet_counts.shape != self.label_counts.shape[1:]:
+            shapes = f"{self.fleet_counts.shape} and label counts {self.label_counts.shape}"
+            raise ValueError(f"fleet counts {shapes} must be [m] and [n, m]")
+        if self.estimates is not None and (self.estimates.ndim != 2 or len(self.estimates) != len(self.samples)):
+            raise ValueError(f"estimates {self.estimates.shape} must be [n, d] for {len(self.samples)} clients")
+
+    @property
+    def learnt(self) -> Floats:
+        """The estimates; raises ``ValueError`` where no estimator was asked."""
+        if self.estimates is None:
+            raise ValueError("no estimates: a rule that works on them must declare that it needs 'estimates'")
+        return self.estimates
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,30 +2,93 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
 import numpy as np
 
 from emulator.errors import InputError
-from emulator.learning.data.arrays import ArraySet
-from emulator.learning.partitions import label_counts
+from emulator.learning.data.arrays import ArraySet, Outline
+from emulator.learning.partitions import ClusteredParts, label_counts
+from emulator.learning.partitions.rotation import cannot_turn
 from emulator.rng import stream
 from emulator.scenario.schema import Scenario
 
 
 class ClientData:
-    """Who holds which training samples. Reads the data set when it is made."""
+    """Who holds which training samples. Reads the data set when it is made.
+
+    ``truth`` holds the true cluster of each client and the quarter turns of its images, int64 [2, clients] (no
+    clients, where the partition makes no clusters). Rotated images stand behind the others in ``arrays``, and
+    the parts of the clients that hold them refer to them there.
+    """
 
     def __init__(self, scenario: Scenario) -> None:
-        data = scenario.data
-        self.arrays: ArraySet = data.set()
-        pool, self.public = split_public(self.arrays.y_train, self.arrays.classes, data.public, scenario.seed)
-        parts = data.partition(
-            self.arrays.y_train[pool],
-            scenario.topology.clients,
-            self.arrays.classes,
-            stream(scenario.seed, "partition"),
-        )
-        self.parts: list[np.ndarray] = [pool[p] for p in parts]
-        self.label_counts = label_counts(self.arrays.y_train, self.parts, self.arrays.classes)
+        self.arrays: ArraySet = scenario.data.set()
+        outline = Outline(self.arrays.y_train, self.arrays.classes, self.arrays.shape)
+        dealt = deal_out(scenario, outline, scenario.topology.clients)
+        self.public, self.label_counts, self.truth = dealt.public, dealt.label_counts, dealt.truth
+        self.arrays, self.parts = turned(self.arrays, dealt.parts, dealt.truth[1])
+
+
+@dataclass(frozen=True, eq=False)
+class Dealt:
+    """A data set divided between clients, as indices of its labels; ``truth`` is that of `ClientData`."""
+
+    parts: list[np.ndarray]
+    public: np.ndarray
+    label_counts: np.ndarray
+    truth: np.ndarray
+
+
+def deal_out(scenario: Scenario, outline: Outline, clients: int) -> Dealt:
+    """Divides a set between so many clients, by the scenario's partition. Raises `InputError` where that cannot be done."""
+    data, labels, classes = scenario.data, outline.y_train, outline.classes
+    pool, public = split_public(labels, classes, data.public, scenario.seed)
+    found = data.partition(labels[pool], clients, classes, stream(scenario.seed, "partition"))
+    parts = [pool[p] for p in found]
+    if isinstance(found, ClusteredParts) != bool(data.partition.plugin.facts.get("clusters")):
+        message = f"'{data.partition.kind}' must be registered with clusters=True if it makes clusters, and only then"
+        raise InputError(message, "data.partition")
+    clustered = isinstance(found, ClusteredParts)
+    truth = np.stack([found.clusters, found.turns]) if clustered else np.zeros((2, 0), np.int64)
+    return Dealt(parts, public, label_counts(labels, parts, classes), truth)
+
+
+def outline_of(scenario: Scenario) -> Outline:
+    """What is known of the scenario's data set without its samples, as far as the set can tell without reading them."""
+    chosen = scenario.data.set
+    outline = chosen.plugin.facts.get("outline")
+    if outline is not None:
+        found: Outline = outline(chosen.params)
+        return found
+    arrays: ArraySet = chosen()
+    return Outline(arrays.y_train, arrays.classes, arrays.shape)
+
+
+def turned(arrays: ArraySet, parts: Sequence[np.ndarray], turns: np.ndarray) -> tuple[ArraySet, list[np.ndarray]]:
+    """The set with the rotated images of clients added behind its training samples, and parts that refer to them.
+
+    An image is there once for each number of quarter turns in which somebody holds it. Raises `InputError` where
+    the images cannot be rotated.
+    """
+    holders = {t: np.flatnonzero(turns == t).tolist() for t in (1, 2, 3) if (turns == t).any()}
+    if not holders:
+        return arrays, list(parts)
+    wanted = {t: np.unique(np.concatenate([parts[i] for i in each])) for t, each in holders.items()}
+    if why := cannot_turn(arrays.shape, list(wanted)):
+        raise InputError(why, "data.partition")
+    end = len(arrays.x_train)
+    x = np.empty((end + sum(len(rows) for rows in wanted.values()), *arrays.shape), arrays.x_train.dtype)
+    x[:end] = arrays.x_train
+    result = list(parts)
+    for turn, rows in wanted.items():
+        x[end : end + len(rows)] = np.rot90(arrays.x_train[rows], turn, axes=(2, 3))
+        for i in holders[turn]:
+            result[i] = end + np.searchsorted(rows, parts[i])
+        end += len(rows)
+    y = np.concatenate([arrays.y_train, *(arrays.y_train[rows] for rows in wanted.values())])
+    return replace(arrays, x_train=x, y_train=y), result
 
 
 def split_public(labels: np.ndarray, classes: int, per_class: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -10,23 +10,35 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from emulator.learning import workers
+from emulator.learning.bench import Bench, Samples
 from emulator.learning.brought import Block
 from emulator.learning.clients import ClientData
 from emulator.learning.distillation import DistilJob, DistillationParams, distil_client, distillation_flops
 from emulator.learning.facts import ModelFacts, model_facts
 from emulator.learning.flat import FlatModel
 from emulator.learning.trainer import Trained, Trainer, TrainingData, TrainJob, steps_of
-from emulator.rng import derive
+from emulator.machine import cores
+from emulator.registry import Chosen
+from emulator.rng import derive, stream
 from emulator.scenario.schema import Scenario
 
 log = logging.getLogger(__name__)
 
 EVALUATION_BATCH = 1024
 WORKERS_AFTER_S = 1.5  # of training in this process: starting workers takes about as long
+
+
+def untrained(scenario: Scenario, shape: tuple[int, ...], classes: int) -> nn.Module:
+    """The scenario's model for samples of this shape, as its seed draws it."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive(scenario.seed, "initial-model"))
+        module: nn.Module = scenario.model(shape, classes)
+    return module
 
 
 class Engine:
@@ -44,15 +56,11 @@ class Engine:
         self.facts: ModelFacts = model_facts(self._fresh(), arrays.shape)
         self._trainer: Trainer | None = None
         self._pool: workers.WorkerPool | None = None
-        self._count = workers.cores() if max_workers is None else max_workers
+        self._count = cores() if max_workers is None else max_workers
         self._spent_s = 0.0
 
     def _fresh(self) -> nn.Module:
-        arrays = self.data.arrays
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derive(self._scenario.seed, "initial-model"))
-            module: nn.Module = self._scenario.model(arrays.shape, arrays.classes)
-        return module
+        return untrained(self._scenario, self.data.arrays.shape, self.data.arrays.classes)
 
     def initial(self) -> Tensor:
         """The state of the untrained model."""
@@ -124,6 +132,22 @@ class Engine:
                 correct += int((scores.argmax(1) == y).sum())
                 loss += float(nn.functional.cross_entropy(scores, y, reduction="sum"))
         return correct / len(self._y_test), loss / len(self._y_test)
+
+    def measure(self, measurement: Chosen, states: Sequence[Tensor], client: int | None) -> np.ndarray:
+        """What a measurement reads off these models (see `emulator.learning.measurements`)."""
+        rng = stream(self._scenario.seed, "measurement", measurement.kind, -1 if client is None else client)
+        samples = self._samples(measurement.plugin.facts["on"], client)
+        result: np.ndarray = measurement(Bench(states, samples, self.data.arrays.classes, rng, self._tested))
+        return result
+
+    def _samples(self, on: str, client: int | None) -> Samples:
+        if on == "test":
+            return Samples(self._x_test, self._y_test)
+        rows = {"public": self.data.public, "nothing": np.arange(0)}.get(on)
+        if rows is None:
+            assert client is not None
+            rows = self.data.parts[client]
+        return Samples(self._training.x[rows], self._training.y[rows])
 
     def close(self) -> None:
         """Ends the worker processes, if there are any."""

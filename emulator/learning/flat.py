@@ -35,15 +35,23 @@ class FlatModel:
             tensor.data = shaped(self.state[piece], tuple(tensor.shape))
             at = piece.stop
 
-    def gradient_of(self, loss: Tensor) -> Tensor:
-        """The gradient of a loss with respect to ``weights``, in a vector that the next call overwrites."""
-        return flat_gradient(loss, self._parameters, self._gradient)
+    def gradient_of(self, loss: Tensor, only: Sequence[int] | None = None) -> Tensor:
+        """The gradient of a loss with respect to ``weights``, in a vector that the next call overwrites.
+
+        With ``only``, it is that of the parameters with these numbers, and 0 elsewhere.
+        """
+        return flat_gradient(loss, self._parameters, self._gradient, only)
 
 
-def flat_gradient(loss: Tensor, parameters: Sequence[Tensor], out: Tensor) -> Tensor:
-    """The gradient of a loss, written into ``out`` in the layout of a flat vector; 0 for what the loss does not depend on."""
-    gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
-    pieces = [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, gradients, strict=True)]
+def flat_gradient(loss: Tensor, parameters: Sequence[Tensor], out: Tensor, only: Sequence[int] | None = None) -> Tensor:
+    """The gradient of a loss, written into ``out`` in the layout of a flat vector; 0 for what the loss does not depend on.
+
+    With ``only``, 0 for all parameters but those with these numbers: what lies before them is not computed.
+    """
+    numbers = range(len(parameters)) if only is None else only
+    gradients = torch.autograd.grad(loss, [parameters[i] for i in numbers], allow_unused=True)
+    found = dict(zip(numbers, gradients, strict=True))
+    pieces = [torch.zeros_like(p) if (g := found.get(i)) is None else g for i, p in enumerate(parameters)]
     return torch.cat([_laid_out(piece).reshape(-1) for piece in pieces], out=out)
 
 

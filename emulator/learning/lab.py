@@ -2,19 +2,18 @@
 
 ``lab.train(model, client, ...)`` does not train. It returns handles whose keys are hashes of everything that determines the
 result. Values are computed when somebody needs them, and then all trainings that are ready run together as one wave. Small
-results (evaluations, facts) are remembered by key, so what was computed once, by any run, is not computed again. A value
-is freed when nothing refers to its handle any more.
+results (evaluations, measurements, facts) are remembered by key, so what was computed once, by any run, is not computed
+again. A value is freed when nothing refers to its handle any more.
 
 This module does not import torch: a run whose every result is remembered never needs it.
 """
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
-import io
+import itertools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -22,26 +21,32 @@ from weakref import WeakValueDictionary, ref
 
 import numpy as np
 
+from emulator.learning import mixtures
 from emulator.learning.facts import ModelFacts
+from emulator.learning.keys import content_key, from_npy, text_key, to_npy
 from emulator.learning.memo import RunMemory
 from emulator.learning.recipes import Combine, Distil, Distilled, Initial, Recipe, Train, Zeros
 from emulator.learning.recipes import Handle as Handle  # part of what a lab gives
-from emulator.registry import Chosen
+from emulator.registry import Chosen, measurements
 from emulator.scenario.schema import Scenario
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from emulator.learning.clients import ClientData
     from emulator.learning.distillation import DistillationParams
     from emulator.learning.engine import Engine
     from emulator.learning.trainer import TrainJob
 
 NUMERICS = 3  # raise it whenever a change to our own arithmetic may change a result
+MEASURED_BYTES = 2**29  # of models whose values are computed before the first of them is measured, at most
+
+Subject = tuple[Sequence["Handle"], int | None]  # what is measured: models, and whose samples (None: no client's)
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How good a model is on the test set."""
+    """How good a model is on the test set, or on test data as some clients hold it; nan where that was not measured."""
 
     accuracy: float
     loss: float
@@ -49,9 +54,15 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class ClientFacts:
-    """What is known of the clients' data without seeing a sample: int64 ``label_counts`` [clients, classes]."""
+    """What is known of the clients' data without seeing a sample: int64 ``label_counts`` [clients, classes].
+
+    Where the partition makes clusters, int64 [clients]: the true cluster of each client, to judge clusters that are found, and by
+    how many quarter turns its images are rotated.
+    """
 
     label_counts: np.ndarray
+    clusters: np.ndarray | None = None
+    turns: np.ndarray | None = None
 
     @cached_property
     def samples(self) -> np.ndarray:
@@ -59,19 +70,21 @@ class ClientFacts:
         return np.asarray(self.label_counts.sum(axis=1))
 
 
-def content_key(kind: str, *parts: Any) -> str:
-    """A hash of plain data (numbers, texts, lists, mappings); floats count with every bit."""
-    return _hash(kind, json.dumps([kind, parts], sort_keys=True, separators=(",", ":"), default=_plain))
+class Keys:
+    """Content keys of what a scenario learns from: its data set, what of it is public, its model, and how clients share it."""
 
+    def __init__(self, scenario: Scenario) -> None:
+        versions = [NUMERICS, importlib.metadata.version("torch")]
+        chosen = scenario.data.set
+        self._scenario = scenario
+        self.set = content_key("set", chosen.identity(), chosen.plugin.facts["fingerprint"](chosen.params), versions)
+        self.model = content_key("model", self.set, scenario.model.identity(), scenario.seed, versions)
+        self.public = content_key("public", self.set, scenario.data.public, scenario.seed)
 
-def _hash(kind: str, text: str) -> str:
-    return f"{kind}:{hashlib.sha256(text.encode()).hexdigest()[:40]}"
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        return value.item()
-    raise TypeError(f"{type(value).__name__} has no place in a content key")
+    def data(self, clients: int) -> str:
+        """The key of the set, divided between so many clients."""
+        data = self._scenario.data
+        return content_key("data", self.set, data.partition.identity(), data.public, clients, self._scenario.seed)
 
 
 class Lab:
@@ -98,21 +111,21 @@ class Lab:
         self._max_workers = max_workers
         self._rule_keys: dict[int, tuple[Chosen, str]] = {}  # a run has few rules and asks for their keys very often
         self._live: WeakValueDictionary[str, Handle] = WeakValueDictionary()
-        versions = [NUMERICS, importlib.metadata.version("torch")]
-        data = scenario.data
-        identity = data.set.plugin.facts["fingerprint"](data.set.params)
-        self._set_key = content_key("set", data.set.identity(), identity, versions)
-        self._data_key = content_key(
-            "data", self._set_key, data.partition.identity(), data.public, scenario.topology.clients, scenario.seed
-        )
-        self._model_key = content_key("model", self._set_key, scenario.model.identity(), scenario.seed, versions)
+        keys = Keys(scenario)
+        self._set_key, self._model_key, self._public_key = keys.set, keys.model, keys.public
+        self._data_key = keys.data(scenario.topology.clients)
+
+    @cached_property
+    def _data(self) -> ClientData:
+        from emulator.learning.clients import ClientData
+
+        return ClientData(self._scenario)
 
     @cached_property
     def _engine(self) -> Engine:
-        from emulator.learning.clients import ClientData
         from emulator.learning.engine import Engine
 
-        return Engine(self._scenario, ClientData(self._scenario), self._max_workers)
+        return Engine(self._scenario, self._data, self._max_workers)
 
     def close(self) -> None:
         """Ends what was started for training."""
@@ -123,24 +136,22 @@ class Lab:
     def clients(self) -> ClientFacts:
         """What is known of the clients' data."""
 
-        def compute() -> bytes:
-            file = io.BytesIO()
-            np.save(file, self._engine.data.label_counts, allow_pickle=False)
-            return file.getvalue()
-
-        raw = self._remembered(content_key("clients", self._data_key), compute)
-        return ClientFacts(np.load(io.BytesIO(raw), allow_pickle=False))
+        raw = self.memory.recall(content_key("clients", self._data_key), lambda: to_npy(self._data.label_counts))
+        if not self._scenario.data.partition.plugin.facts.get("clusters"):
+            return ClientFacts(from_npy(raw))
+        truth = self.memory.recall(content_key("clusters", self._data_key), lambda: to_npy(self._data.truth))
+        return ClientFacts(from_npy(raw), *from_npy(truth))
 
     @cached_property
     def model_facts(self) -> ModelFacts:
         """Size and arithmetic of the model."""
-        raw = self._remembered(content_key("facts", self._model_key), lambda: _to_json(asdict(self._engine.facts)))
+        raw = self.memory.recall(content_key("facts", self._model_key), lambda: _to_json(asdict(self._engine.facts)))
         return ModelFacts(**json.loads(raw))
 
     @cached_property
     def sample_shape(self) -> tuple[int, ...]:
         """Channels, height and width of a sample."""
-        raw = self._remembered(content_key("shape", self._set_key), lambda: _to_json(self._engine.data.arrays.shape))
+        raw = self.memory.recall(content_key("shape", self._set_key), lambda: _to_json(self._engine.data.arrays.shape))
         return tuple(json.loads(raw))
 
     def initial(self) -> Handle:
@@ -171,7 +182,7 @@ class Lab:
         recipe = Train((model, *(memory or ())), client, rule, round, first_epoch, extra)
         parents = recipe.parents
         place = f"{client}:{round}:{first_epoch}"
-        key = _hash("train", "|".join((self._data_key, self._rule_key(rule), place, *(p.key for p in parents))))
+        key = text_key("train", "|".join((self._data_key, self._rule_key(rule), place, *(p.key for p in parents))))
         return self._handle(key, recipe), None if memory is None else self._handle(f"{key}:own", recipe)
 
     def distil(self, client: int, params: DistillationParams) -> Distilled:
@@ -199,25 +210,74 @@ class Lab:
         key = content_key("combine", [v.key for v in vectors], [w.hex() for w in shares])
         return self._handle(key, Combine(vectors, shares))
 
-    def evaluate(self, model: Handle) -> Evaluation:
-        """Accuracy and loss on the test set; trains whatever is missing for it."""
+    def evaluate(self, model: Handle, cluster: int | None = None) -> Evaluation:
+        """Accuracy and loss on the test set, or as the clients of a true cluster hold it; trains whatever is missing for it."""
+        if cluster is not None:
+            return mixtures.evaluate_cluster(self, model, cluster)
 
         def compute() -> bytes:
             accuracy, loss = self._engine.evaluate(self.value(model))
             return _to_json({"accuracy": accuracy, "loss": loss})
 
         limit = self._scenario.evaluate.samples
-        return Evaluation(**json.loads(self._remembered(content_key("evaluation", model.key, limit), compute)))
+        return Evaluation(**json.loads(self.memory.recall(content_key("evaluation", model.key, limit), compute)))
+
+    def measure(self, measurement: Chosen | str, models: Sequence[Handle], client: int | None = None) -> np.ndarray:
+        """What a measurement reads off models, with a client's samples where it wants them; trains whatever is missing for it.
+
+        A measurement that has no parameters, or is to have its defaults, may be given by its name.
+        """
+        return self.measure_all(measurement, [(models, client)])[0]
+
+    def measure_all(self, measurement: Chosen | str, subjects: Iterable[Subject]) -> list[np.ndarray]:
+        """`measure` for many subjects at once: what is missing is trained together and then measured.
+
+        Takes as many subjects at a time as have room for their models. Where ``subjects`` makes its models as it goes and nobody
+        else refers to them, those of thousands of clients are never there all together.
+        """
+        if isinstance(measurement, str):
+            measurement = Chosen("measurement", measurement, measurements[measurement].params())
+        facts = measurement.plugin.facts
+        identity = content_key("measurement", measurement.identity(), facts["version"])
+        at_once = max(1, MEASURED_BYTES // (4 * self.model_facts.state_size))
+        results: list[np.ndarray] = []
+        left = iter(subjects)
+        while together := list(itertools.islice(left, at_once)):
+            keyed = [(content_key("measure", identity, *self._subject_key(facts["on"], *s)), s) for s in together]
+            known = {key: value for key, _ in keyed if (value := self.memory.get(key)) is not None}
+            missing = {key: subject for key, subject in keyed if key not in known}
+            self.compute([model for models, _ in missing.values() for model in models])
+            for key, (models, client) in missing.items():
+                known[key] = to_npy(self._engine.measure(measurement, [_known(m) for m in models], client))
+                self.memory.put(key, "measure", known[key])
+            results += [from_npy(known[key]) for key, _ in keyed]
+        return results
+
+    def _subject_key(self, on: str, models: Sequence[Handle], client: int | None) -> list[Any]:
+        """What determines a measurement beside itself."""
+        if (client is not None) != (on == "client"):
+            raise ValueError(f"a measurement on {on} was given {'no client' if client is None else 'a client'}")
+        data = {
+            "client": [self._data_key, client],
+            "public": [self._public_key],
+            "test": [self._set_key, self._scenario.evaluate.samples],
+            "nothing": [],
+        }
+        return [[m.key for m in models], data[on]]
 
     def value(self, handle: Handle) -> Tensor:
-        """The vector itself, computed now if need be: wave by wave, each wave all the trainings that are ready."""
-        pending = _Pending(handle)
-        while handle.value is None:
+        """The vector itself, computed now if need be."""
+        self.compute([handle])
+        return _known(handle)
+
+    def compute(self, handles: Sequence[Handle]) -> None:
+        """Computes the values of handles: wave by wave, each wave all the trainings that are ready."""
+        pending = _Pending(handles)
+        while pending:
             while simple := pending.pop_ready(trainings=False):
                 for recipe in simple:
                     pending.done(recipe, self._simple(recipe))
             self._wave(pending, pending.pop_ready(trainings=True))
-        return handle.value
 
     def values(self) -> dict[str, Tensor]:
         """The values of all handles that anybody still refers to, by key."""
@@ -260,26 +320,19 @@ class Lab:
             return self._engine.combine([_known(p) for p in recipe.parents], recipe.weights)
         return self._engine.initial() if isinstance(recipe, Initial) else self._engine.zeros()
 
-    def _remembered(self, key: str, compute: Callable[[], bytes]) -> bytes:
-        known = self.memory.get(key)
-        if known is None:
-            known = compute()
-            self.memory.put(key, key.partition(":")[0], known)
-        return known
-
 
 class _Pending:
-    """The recipes that a handle's value still needs, by what they wait for.
+    """The recipes that handles' values still need, by what they wait for.
 
     A handle gives up its recipe as soon as its value is there; from then on only those who use the value keep it alive.
     """
 
-    def __init__(self, target: Handle) -> None:
+    def __init__(self, targets: Sequence[Handle]) -> None:
         self._missing: dict[Recipe, int] = {}
         self._children: dict[Recipe, list[Recipe]] = {}
         self._simple: list[Recipe] = []
         self._trainings: list[Recipe] = []
-        stack = [target.recipe] if target.recipe is not None else []
+        stack = [target.recipe for target in targets if target.recipe is not None]
         while stack:
             recipe = stack.pop()
             if recipe in self._missing:
@@ -291,6 +344,9 @@ class _Pending:
             stack.extend(needed)
             if not needed:
                 self._enqueue(recipe)
+
+    def __bool__(self) -> bool:
+        return bool(self._missing)
 
     def pop_ready(self, trainings: bool) -> list[Recipe]:
         """The trainings (or everything else) whose parents are all there."""

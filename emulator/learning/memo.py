@@ -135,6 +135,14 @@ class RunMemory:
         self.entries[key] = value
         self._memo.put(key, kind, value)
 
+    def recall(self, key: str, compute: Callable[[], bytes]) -> bytes:
+        """The value under ``key``, computed and remembered where it is not there. What comes before the colon is its kind."""
+        known = self.get(key)
+        if known is None:
+            known = compute()
+            self.put(key, key.partition(":")[0], known)
+        return known
+
     def to_json(self) -> dict[str, str]:
         """The entries as plain data."""
         return {key: b64encode(value).decode() for key, value in sorted(self.entries.items())}

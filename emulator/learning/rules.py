@@ -39,6 +39,8 @@ class Rule:
     remember: Remember | None = None
     server_gain: float = 0.0
     vectors: int = 1  # vectors of the model's size that travel each way
+    # Trains the last layer alone: all before it keeps its values and works as in a test (no dropout, settled statistics).
+    classifier_only: bool = False
 
 
 class LocalParams(Params):
@@ -61,14 +63,20 @@ class LocalParams(Params):
     )
 
     def step_size(self, round: int) -> float:  # noqa: A002
-        """η in this global round (the first is 1)."""
-        return self.learning_rate * self.learning_rate_decay ** (round - 1)
+        """η in this global round (the first is 1; before it, as in it)."""
+        return self.learning_rate * self.learning_rate_decay ** max(0, round - 1)
 
 
 @local_rules.register("sgd", LocalParams)
 def sgd(params: LocalParams) -> Rule:
     """Plain stochastic gradient descent (FedAvg's local update, McMahan et al. 2017)."""
     return Rule(lambda gradient, weights, anchor, shared, own: gradient)
+
+
+@local_rules.register("classifier-sgd", LocalParams)
+def classifier_sgd(params: LocalParams) -> Rule:
+    """SGD on the last layer alone, on top of a feature extractor that stays as it is."""
+    return Rule(lambda gradient, weights, anchor, shared, own: gradient, classifier_only=True)
 
 
 class FedProxParams(LocalParams):

@@ -89,9 +89,12 @@ class StackedModel:
         """One copy's values as a single model's vector."""
         return torch.cat([block[copy] for block in self.by_copy(flat)])
 
-    def gradient_of(self, loss: Tensor) -> Tensor:
-        """The gradient of a loss with respect to ``weights``, in a vector that the next call overwrites."""
-        return flat_gradient(loss, self._blocks, self._gradient)
+    def gradient_of(self, loss: Tensor, only: Sequence[int] | None = None) -> Tensor:
+        """The gradient of a loss with respect to ``weights``, in a vector that the next call overwrites.
+
+        With ``only``, it is that of the parameters with these numbers, and 0 elsewhere.
+        """
+        return flat_gradient(loss, self._blocks, self._gradient, only)
 
     def forward(self, x: Tensor) -> Tensor:
         """Scores [copies, n, classes] for inputs [copies, n, ...]."""

@@ -13,6 +13,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 from emulator.errors import HflError
 from emulator.learning.brought import Block, fetch, joined, soft_classes
 from emulator.learning.flat import FlatModel
+from emulator.learning.layers import classifier_of
 from emulator.learning.rules import LocalParams, Rule
 from emulator.learning.stacked import CannotStackError, StackedModel
 from emulator.registry import Chosen
@@ -104,6 +106,15 @@ class Trainer:
         self._dropouts = _own_dropouts(module)
         self._single = FlatModel(module)
 
+    @cached_property
+    def _classifier(self) -> list[int]:
+        return classifier_of(self._single.module, tuple(self._data.x.shape[1:]))
+
+    def _trained_parameters(self, job: TrainJob) -> list[int] | None:
+        """The numbers of the parameters that a training moves; None: all of them."""
+        rule: Rule = job.rule()
+        return self._classifier if rule.classifier_only else None
+
     def stacks(self, batch_size: int) -> bool:
         """Whether clients are trained side by side. Depends on the model and the batch size alone."""
         return self._stacked is not None and self._forward_flops * batch_size < self._stack_below_flops
@@ -125,9 +136,11 @@ class Trainer:
 
     def _alone(self, job: TrainJob) -> Trained:
         model, params = self._single, job.rule.params
+        only = self._trained_parameters(job)
         model.state.copy_(job.weights)
-        model.module.train()
-        update = Update(job, [vector[: model.size] for vector in job.vectors()])
+        model.module.train(only is None)
+        sizes = [p.numel() for p in model.module.parameters()]
+        update = Update(job, [vector[: model.size] for vector in job.vectors()], _mask(sizes, only))
         drawn = _Drawn(job, self._data, self._seed)
         for step in range(drawn.steps):
             batch = drawn.batch(step)
@@ -141,7 +154,7 @@ class Trainer:
             if x.dim() == 4:
                 x = x.contiguous(memory_format=torch.channels_last)
             loss = nn.functional.cross_entropy(model.module(x), y)
-            update.step(model.weights, model.gradient_of(loss), lambda g: [g.view(1, -1)])
+            update.step(model.weights, model.gradient_of(loss, only), lambda g: [g.view(1, -1)])
         return _finish(job, model.state.clone(), drawn.steps * params.step_size(job.round), model.size)
 
     def _side_by_side(self, jobs: dict[int, TrainJob]) -> Iterator[tuple[int, Trained]]:
@@ -151,7 +164,9 @@ class Trainer:
         waiting = deque(sorted(jobs, key=lambda n: -steps_of(jobs[n], self._data)))
         first = jobs[waiting[0]]
         params: LocalParams = first.rule.params
-        update = Update(first, [torch.zeros_like(stack.weights) for _ in first.vectors()])
+        only = self._trained_parameters(first)
+        mask = _mask([block.numel() for block in stack.by_copy(stack.weights)], only)
+        update = Update(first, [torch.zeros_like(stack.weights) for _ in first.vectors()], mask)
         places: list[_Place | None] = [None] * COPIES
         rows = params.batch_size
         nothing = torch.zeros(rows, dtype=torch.int64), torch.zeros(rows)
@@ -167,10 +182,12 @@ class Trainer:
                         stack.put(update.velocity, i, torch.zeros(stack.size))
             batches = [nothing if p is None else p.drawn.padded(p.step, rows) for p in places]
             index, weight = (torch.stack([b[k] for b in batches]) for k in (0, 1))
-            if self._dropouts:
+            if self._dropouts and only is None:
                 stack.drop = _Masks([None if p is None else p.drawn.counted(p.step) for p in places], rows)
+            elif self._dropouts:
+                stack.drop = lambda shape, p: torch.ones(COPIES, rows, *shape)
             x, y = fetch(self._data.x, self._data.y, index, [None if p is None else p.drawn.brought for p in places])
-            self._stacked_step(stack, x, y, weight, update)
+            self._stacked_step(stack, x, y, weight, update, only)
             for i, place in enumerate(places):
                 if place is None:
                     continue
@@ -181,10 +198,12 @@ class Trainer:
                     yield place.number, _finish(job, stack.get(stack.weights, i), travelled, stack.size)
                     places[i] = None
 
-    def _stacked_step(self, stack: StackedModel, x: Tensor, y: Tensor, weight: Tensor, update: Update) -> None:
+    def _stacked_step(
+        self, stack: StackedModel, x: Tensor, y: Tensor, weight: Tensor, update: Update, only: list[int] | None
+    ) -> None:
         scores = stack.forward(x)
         losses = nn.functional.cross_entropy(scores.flatten(0, 1), y.flatten(0, 1), reduction="none")
-        update.step(stack.weights, stack.gradient_of((losses * weight.flatten()).sum()), stack.by_copy)
+        update.step(stack.weights, stack.gradient_of((losses * weight.flatten()).sum(), only), stack.by_copy)
 
 
 @dataclass
@@ -200,13 +219,15 @@ class Update:
     """The elementwise part of a step, for one client or a whole stack.
 
     ``vectors`` are what the rule refers to, laid out as the weights: the anchor, and for rules with memory the states.
+    ``mask`` is 1 where weights may move and 0 where not; None: all may.
     """
 
-    def __init__(self, job: TrainJob, vectors: list[Tensor]) -> None:
+    def __init__(self, job: TrainJob, vectors: list[Tensor], mask: Tensor | None = None) -> None:
         self._params: LocalParams = job.rule.params
         self._rule: Rule = job.rule()
         self._step_size = self._params.step_size(job.round)
         self.vectors = vectors
+        self._mask = mask
         self.velocity = torch.zeros_like(vectors[0]) if self._params.momentum else None
 
     @torch.no_grad()
@@ -215,6 +236,8 @@ class Update:
         params = self._params
         if params.weight_decay:
             gradient.add_(weights, alpha=params.weight_decay)
+        if self._mask is not None:
+            gradient.mul_(self._mask)  # before it is clipped: what does not move has no length
         if params.clip is not None:
             views = by_copy(gradient)
             norm = torch.stack([v.square().sum(1) for v in views]).sum(0).sqrt()
@@ -223,6 +246,8 @@ class Update:
                 view.mul_(scale)
         anchor, shared, own = (*self.vectors, weights, weights)[:3]
         direction = self._rule.direction(gradient, weights, anchor, shared, own)
+        if self._mask is not None:
+            direction = direction * self._mask
         if self.velocity is not None:
             direction = self.velocity.mul_(params.momentum).add_(direction)
         weights.sub_(direction, alpha=self._step_size)
@@ -331,6 +356,13 @@ def _own_dropouts(module: nn.Module) -> list[_OwnDropout]:
     return found
 
 
+def _mask(sizes: Sequence[int], only: Sequence[int] | None) -> Tensor | None:
+    """1 for the values of the parameters with these numbers and 0 for others; None where all are trained."""
+    if only is None:
+        return None
+    return torch.cat([torch.full((size,), float(i in only)) for i, size in enumerate(sizes)])
+
+
 def steps_of(job: TrainJob, data: TrainingData) -> int:
     """How many mini-batches a training has."""
     params: LocalParams = job.rule.params
@@ -341,9 +373,10 @@ def steps_of(job: TrainJob, data: TrainingData) -> int:
 def _finish(job: TrainJob, state: Tensor, travelled: float, size: int) -> Trained:
     """The result of a training; raises `HflError` where it diverged."""
     if not math.isfinite(float(state.sum())):  # one value that is not finite makes the sum so, at a tenth of the cost
+        key = "method.local.learning_rate" if job.round else "method.estimator.learning_rate"
         raise HflError(
             f"the training of client {job.client} diverged in round {job.round}: its weights are no longer finite; "
-            f"a smaller method.local.learning_rate (now {job.rule.params.learning_rate:g}) may help"
+            f"a smaller {key} (now {job.rule.params.learning_rate:g}) may help"
         )
     rule: Rule = job.rule()
     if rule.remember is None or job.shared is None or job.own is None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import multiprocessing
-import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -57,11 +56,6 @@ class _Setup:
     forward_flops: float
     path: list[str]
     plugins: list[str]
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class WorkerPool:

@@ -14,8 +14,10 @@ pass through the edges on their way between client and cloud, one copy for each 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Annotated
 
 import numpy as np
 import simpy
@@ -23,24 +25,23 @@ from pydantic import Field
 
 from emulator.errors import InputError
 from emulator.grouping.aggregation import SampledGroups
-from emulator.grouping.sampling import draw, log_probabilities
-from emulator.grouping.view import ClientView, group_view
+from emulator.grouping.sampling import draw
+from emulator.grouping.view import Floats, group_view
 from emulator.learning.lab import Handle
 from emulator.ledger import Tag
+from emulator.methods.dividing import Clusters, Dividing, divide
 from emulator.methods.estimators import learn
+from emulator.methods.forming import charge_formation, enquiry, form, until_somebody
 from emulator.methods.memory import RuleMemory
-from emulator.methods.session import NOBODY_LEFT, MethodParams, Session
+from emulator.methods.session import Session
+from emulator.methods.slots import GroupSlots, chosen_by_default
 from emulator.methods.training import Group, GroupRound, Outcome, Waits
 from emulator.methods.waiting import gather
 from emulator.registry import (
     Aggregation,
-    Formation,
-    GroupOperation,
-    LocalRule,
     Sampling,
     Scale,
     Schedule,
-    Training,
     Waiting,
     methods,
 )
@@ -50,55 +51,47 @@ from emulator.world.fleet import CLOUD
 from emulator.world.world import Steps
 
 
-def _default(kind: str, description: str) -> Any:
-    return Field({"kind": kind}, validate_default=True, description=description)
-
-
-class GroupedParams(MethodParams):
+class GroupedParams(GroupSlots):
     """The slots of a grouped method."""
 
-    aggregator: Literal["edge", "cloud"] = Field("edge", description="where groups are formed and aggregated")
-    formation: Formation = Field(description="how clients become groups")
-    schedule: Schedule = _default("fixed", "when groups are formed anew")
-    sampling: Sampling = _default("all", "which groups train in a round")
+    schedule: Schedule = chosen_by_default("fixed", "when groups are formed anew")
+    sampling: Sampling = chosen_by_default("all", "which groups train in a round")
     participation: Annotated[float, Field(gt=0, le=1)] = Field(
         1.0, description="share of a group's clients drawn for each global round"
     )
     group_rounds: Count = Field(1, description="group rounds in a global round (K)")
-    training: Training = _default("parallel", "what happens inside a group")
-    local: LocalRule = _default("sgd", "what a client does with a gradient")
-    aggregation: Aggregation = _default("samples", "weights of the groups in the global model")
-    group_operation: GroupOperation = _default("none", "what members pay for working in a group")
-    wait_for_members: Waiting = _default("all", "how long a group waits for its members in a group round")
-    wait_for_groups: Waiting = _default("all", "how long the cloud waits for the groups of a round")
+    aggregation: Aggregation = chosen_by_default("samples", "weights of the groups in the global model")
+    wait_for_members: Waiting = chosen_by_default("all", "how long a group waits for its members in a group round")
+    wait_for_groups: Waiting = chosen_by_default("all", "how long the cloud waits for the groups of a round")
+    dividing: Dividing | None = Field(
+        None,
+        description="divides the clients once into clusters with a model each; the global accuracy is the mean over clients",
+    )
     over_selection: Annotated[float, Field(ge=0, le=100)] = Field(
         0.0,
         description="clients drawn beyond those that participation asks for, as a share of them; goes with a quorum",
     )
-    min_members: Count = Field(1, description="a group with fewer members left gives up its round")
-    initial_model: Literal["weights", "seed"] = Field(
-        "weights", description="'seed': clients draw the initial model themselves, so the first download has no bytes"
-    )
 
     def problems(self, scale: Scale) -> Iterable[tuple[str, str]]:
-        """Groups that cannot be formed in this fleet."""
+        """Rounds that cannot be played in this fleet."""
+        found = list(super().problems(scale))
+        yield from found
+        if self.dividing is not None and self.local().remember is not None:
+            yield "dividing", f"does not go with '{self.local.kind}', whose memory belongs to one global model"
         if self.over_selection and self.participation == 1.0:
             yield "over_selection", "needs a 'participation' below 1: there is nobody beyond all clients"
-        if self.aggregator == "edge" and scale.edges == 0:
-            yield "aggregator", "there are no edges; say 'cloud' or give topology.edges"
-            return
-        places = scale.edges if self.aggregator == "edge" else 1
-        here = scale.smallest_edge if self.aggregator == "edge" else scale.clients
-        smallest = self.formation.plugin.facts["smallest"](self.formation.params)
-        if any(True for slot in (self.formation, self.sampling) for _ in slot.params.problems(scale)):
-            return  # these say themselves what is wrong with them
-        if smallest > here:
-            where = "the smallest edge has" if self.aggregator == "edge" else "there are"
-            yield "formation", f"groups of at least {smallest} clients, but {where} only {here}"
-            return
-        wanted = getattr(self.sampling.params, "groups", None) or 0
-        most = places if self.formation.kind == "all" else scale.clients // smallest
-        if wanted > most:
+        if self.training.plugin.facts.get("chain") and self.wait_for_members.kind != "all":
+            yield (
+                "wait_for_members",
+                f"'{self.training.kind}' members work one after another; there is nobody to wait for",
+            )
+        if "count" in self.schedule.plugin.facts and "groups" not in type(self.formation.params).model_fields:
+            yield (
+                "schedule",
+                f"'{self.schedule.kind}' says how many groups there are, and formation '{self.formation.kind}' does not take it",
+            )
+        wanted, most = getattr(self.sampling.params, "groups", None) or 0, self.most_groups(scale)
+        if wanted > most and not any(key in ("aggregator", "formation") for key, _ in found):
             yield "sampling", f"{wanted} groups a round, but no more than {most} can be formed"
 
 
@@ -114,48 +107,72 @@ def grouped(session: Session, params: GroupedParams) -> Steps:
         check_deadlines(session, params, full_bytes)
     session.begin(model)
     needs = (*params.formation.plugin.facts["needs"], *params.sampling.plugin.facts["needs"])
-    yield from learn(session, needs)
+    estimates = yield from learn(session, needs, params.estimator, enquiry(session, params))
     groups: list[Group] = []
+    clusters = Clusters((model,), np.zeros(session.scenario.topology.clients, dtype=np.int64))
     for t in itertools.count(1):
-        if not groups or params.schedule(t - 1):
-            groups = form(session, params, t)
-        ready = yield from until_somebody(session, params, groups, model)
+        divides = False
+        if params.dividing is not None and t == params.dividing.round + 1:
+            divides = True
+            clusters = yield from divide(session, params.dividing, params.local, clusters.models[0], t)
+        if not groups or divides or params.schedule(t - 1):
+            groups = form(session, scheduled(session, params, t), t, estimates, clusters.of)
+            yield from charge_formation(session, params.formation, groups, t)
+        ready = yield from until_somebody(session, params, groups, clusters.shares())
         if not ready:
             return
-        chosen, log_p = sample(session, params, ready, t)
+        chosen, draws = sample(session, params, ready, t)
         first_bytes = 0 if params.initial_model == "seed" and t == 1 else full_bytes
         rounds = [
             GroupRound(t, k, params.local, params.group_operation, memory, full_bytes if k else first_bytes, full_bytes)
             for k in range(params.group_rounds)
         ]
-        outcomes = yield from global_round(session, params, chosen, model, rounds)
-        if outcomes:
-            weights = weigh(session, params, outcomes, {g.number: p for g, p in zip(chosen, log_p, strict=True)})
-            model = memory.end_round(lab.combine([o.model for o in outcomes.values()], weights))
-        if session.end_round(t, model):
+        outcomes = yield from global_round(session, params, chosen, clusters.models, rounds)
+        clusters = clusters.but(average(session, params, chosen, outcomes, draws, memory))
+        if session.end_round(t, clusters.shares()):
             return
 
 
+def average(
+    session: Session,
+    params: GroupedParams,
+    chosen: Sequence[Group],
+    outcomes: Mapping[int, Outcome],
+    draws: Draws,
+    memory: RuleMemory,
+) -> dict[int, Handle]:
+    """The new models of those clusters of which a group came back."""
+    models: dict[int, Handle] = {}
+    for cluster in sorted({g.cluster for g in chosen if g.number in outcomes}):
+        own = {g.number: outcomes[g.number] for g in chosen if g.cluster == cluster and g.number in outcomes}
+        weights = weigh(session, params, own, draws)
+        models[cluster] = memory.end_round(session.lab.combine([o.model for o in own.values()], weights))
+    return models
+
+
 def global_round(
-    session: Session, params: GroupedParams, groups: Sequence[Group], model: Handle, rounds: Sequence[GroupRound]
+    session: Session,
+    params: GroupedParams,
+    groups: Sequence[Group],
+    models: Sequence[Handle],
+    rounds: Sequence[GroupRound],
 ) -> Steps:
-    """The model to the groups, their group rounds, and back; returns the outcomes by group of those that came back in time."""
+    """The models of their clusters to the groups, their group rounds, and back.
+
+    Returns the outcomes by group of those that came back in time.
+    """
     world, t = session.world, rounds[0].round
     arrivals = send_to_edges(session, groups, rounds[0].down_bytes, t)
-    given_up: set[int] = set()
-
-    def give_up(number: int) -> None:
-        given_up.add(number)
-        world.give_up_group(t, number)
-
     work = {
         group.number: session.env.process(
-            group_process(session, params, group, model, arrivals.get(group.aggregator), rounds, given_up)
+            group_process(
+                session, params, group, models[group.cluster], arrivals.get((group.aggregator, group.cluster)), rounds
+            )
         )
         for group in groups
     }
     patience = params.wait_for_groups(len(groups), len(groups))
-    back = yield from gather(world, work, patience, world.now, give_up)
+    back = yield from gather(world, work, patience, world.now, partial(world.give_up_group, t))
     return {number: work[number].value for number in back}
 
 
@@ -179,65 +196,44 @@ def check_deadlines(session: Session, params: GroupedParams, model_bytes: int) -
             )
 
 
-def until_somebody(session: Session, params: GroupedParams, groups: Sequence[Group], model: Handle) -> Steps:
-    """Waits until there is a group that can work; returns those that can, with the members that are there. None: never."""
-    while not (ready := [g for g in (present(session, params, g) for g in groups) if g is not None]):
-        back = session.world.until_return()
-        if back is None:
-            session.end_early(NOBODY_LEFT, model)
-            return []
-        if (yield from session.wait(back, model)):
-            return []
-    return ready
+def scheduled(session: Session, params: GroupedParams, t: int) -> GroupedParams:
+    """The parameters with as many groups as the schedule wants in a round, where it says so."""
+    rule = params.schedule.plugin.facts.get("count")
+    if rule is None:
+        return params
+    count = min(rule(t - 1, params.schedule.params), session.scenario.topology.clients)
+    formation = replace(params.formation, params=params.formation.params.model_copy(update={"groups": count}))
+    return params.model_copy(update={"formation": formation})
 
 
-def present(session: Session, params: GroupedParams, group: Group) -> Group | None:
-    """A group with the members that are there, at the server that does its work now; None where it cannot work."""
-    world = session.world
-    if world.all_present:
-        return group
-    server, members = world.server(group.aggregator), world.present(group.members)
-    if server is None or len(members) < params.min_members:
-        return None
-    return Group(group.number, server, tuple(members))
+@dataclass(frozen=True)
+class Draws:
+    """How groups were drawn: the logarithms of all weights, and by group number which of them were picked."""
+
+    log_weights: Floats
+    picked: Mapping[int, int]
 
 
-def form(session: Session, params: GroupedParams, t: int) -> list[Group]:
-    """Groups of all clients: formed at each edge from its own clients, or under the cloud from everybody."""
-    fleet, counts = session.world.fleet, session.lab.clients.label_counts
-    at_edges = params.aggregator == "edge"
-    blocks = [np.asarray(b) for b in fleet.blocks] if at_edges else [np.arange(len(counts))]
-    groups: list[Group] = []
-    for place, block in enumerate(blocks):
-        view = ClientView(label_counts=counts[block], samples=counts[block].sum(axis=1))
-        found = params.formation(view, stream(session.seed, "formation", place, t))
-        aggregator = fleet.home(int(block[0])) if at_edges else CLOUD
-        groups += [
-            Group(len(groups) + i, aggregator, tuple(int(c) for c in block[rows])) for i, rows in enumerate(found)
-        ]
-    return groups
-
-
-def sample(session: Session, params: GroupedParams, groups: Sequence[Group], t: int) -> tuple[list[Group], list[float]]:
-    """The groups of this round, with the clients that take part, and the logarithms of their probabilities."""
+def sample(session: Session, params: GroupedParams, groups: Sequence[Group], t: int) -> tuple[list[Group], Draws]:
+    """The groups of this round, with the clients that take part, and how they were drawn."""
     view = group_view(session.lab.clients.label_counts, [g.members for g in groups])
     log_weights = params.sampling(view)
     everyone = params.sampling.plugin.facts.get("everyone", False)
     count = len(groups) if everyone else min(params.sampling.params.count(len(groups)), len(groups))
     picked = draw(log_weights, count, stream(session.seed, "sampling", t))
     chosen = [participants(session, params, groups[i], t) for i in picked]
-    return chosen, [float(p) for p in log_probabilities(log_weights)[picked]]
+    return chosen, Draws(log_weights, {group.number: int(i) for group, i in zip(chosen, picked, strict=True)})
 
 
-def weigh(
-    session: Session, params: GroupedParams, outcomes: Mapping[int, Outcome], log_p: Mapping[int, float]
-) -> list[float]:
+def weigh(session: Session, params: GroupedParams, outcomes: Mapping[int, Outcome], draws: Draws) -> list[float]:
     """The weights of the groups that came back, by the samples of the members whose work is in their models."""
     samples = session.lab.clients.samples
     sampled = SampledGroups(
         samples=np.array([int(samples[list(o.members)].sum()) for o in outcomes.values()]),
-        log_p=np.array([log_p[number] for number in outcomes]),
         total_samples=int(samples.sum()),
+        log_weights=draws.log_weights,
+        drawn=[draws.picked[number] for number in outcomes],
+        asked=len(draws.picked),
     )
     return [float(w) for w in params.aggregation(sampled)]
 
@@ -249,15 +245,15 @@ def participants(session: Session, params: GroupedParams, group: Group, t: int) 
     wanted = params.participation * len(group.members)
     count = min(len(group.members), max(1, int(wanted * (1 + params.over_selection) + 0.5)))
     rng = stream(session.seed, "participation", t, group.number)
-    return Group(
-        group.number, group.aggregator, tuple(sorted(int(c) for c in rng.choice(group.members, count, replace=False)))
-    )
+    return replace(group, members=tuple(sorted(int(c) for c in rng.choice(group.members, count, replace=False))))
 
 
-def send_to_edges(session: Session, groups: Sequence[Group], size_bytes: int, t: int) -> dict[str, simpy.Event]:
-    """Sends the global model to every edge that has a group in this round; the arrival by edge."""
-    edges = dict.fromkeys(g.aggregator for g in groups if g.aggregator != CLOUD)
-    return {edge: session.world.send(CLOUD, edge, size_bytes, Tag("model", t)) for edge in edges}
+def send_to_edges(
+    session: Session, groups: Sequence[Group], size_bytes: int, t: int
+) -> dict[tuple[str, int], simpy.Event]:
+    """Sends each cluster's model to every edge that has a group of it in this round; the arrivals by edge and cluster."""
+    wanted = dict.fromkeys((g.aggregator, g.cluster) for g in groups if g.aggregator != CLOUD)
+    return {at: session.world.send(CLOUD, at[0], size_bytes, Tag("model", t)) for at in wanted}
 
 
 def group_process(
@@ -267,7 +263,6 @@ def group_process(
     model: Handle,
     arrival: simpy.Event | None,
     rounds: Sequence[GroupRound],
-    given_up: Collection[int],
 ) -> Steps:
     """One group in one global round: its group rounds, then its model to the cloud. Returns its `Outcome`; None: it gave up."""
     if arrival is not None and not (yield arrival):
@@ -277,7 +272,7 @@ def group_process(
     waits = Waits(params.wait_for_members, wanted, params.min_members)
     for at in rounds:
         outcome = yield from params.training(session, group, model, at, waits)
-        if outcome is None or group.number in given_up:
+        if outcome is None:
             return None
         model = outcome.model
     if group.aggregator != CLOUD:

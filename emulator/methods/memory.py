@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from emulator.learning.lab import Handle, Lab
+from emulator.learning.lab import Handle
 from emulator.learning.rules import Rule
+from emulator.learning.timing import AnyLab
 from emulator.registry import Chosen
 
 
@@ -14,7 +15,7 @@ class RuleMemory:
     trained have the state zero.
     """
 
-    def __init__(self, lab: Lab, local: Chosen, clients: int) -> None:
+    def __init__(self, lab: AnyLab, local: Chosen, clients: int) -> None:
         self.rule: Rule = local()
         self._lab = lab
         self._clients = clients

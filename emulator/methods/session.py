@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,9 @@ import simpy
 from pydantic import Field
 
 from emulator.accounting import Meter
-from emulator.learning.lab import Handle, Lab
+from emulator.grouping.diagnostics import Grouping
+from emulator.learning.lab import Handle
+from emulator.learning.timing import AnyLab
 from emulator.ledger import EVALUATION, HOPS, Tag
 from emulator.registry import Params
 from emulator.scenario.schema import Scenario
@@ -23,7 +25,9 @@ METRICS = (
 
 NOBODY_LEFT = "nobody left"  # why a run stopped
 
-Metrics = dict[str, float]  # one row of metrics.csv: a value for each name in METRICS
+# The global model; where several stand in its place, each with its share of the clients.
+Models = Handle | Sequence[tuple[Handle, float]]
+Metrics = dict[str, float]  # one row of metrics.csv: a value for each name in METRICS; nan where it was not measured
 
 
 class MethodParams(Params):
@@ -38,10 +42,11 @@ class Session:
 
     scenario: Scenario
     world: World
-    lab: Lab
+    lab: AnyLab
     meter: Meter
     on_round: Callable[[int, Metrics], None] = lambda _round, _totals: None  # told after every round, evaluated or not
     metrics: list[Metrics] = field(default_factory=list)
+    groupings: list[Grouping] = field(default_factory=list)  # every formation of groups, in the order of rounds
     stopped_by: str = ""
     rounds: int = 0
 
@@ -55,11 +60,11 @@ class Session:
         """The clock."""
         return self.world.env
 
-    def begin(self, model: Handle) -> None:
+    def begin(self, model: Models) -> None:
         """Evaluates the model with which the run begins, as round 0."""
         self._evaluate(0, model)
 
-    def end_round(self, round: int, model: Handle) -> bool:  # noqa: A002
+    def end_round(self, round: int, model: Models) -> bool:  # noqa: A002
         """Says that a global round is over and ``model`` is the global model now. True: the run is to stop."""
         self.rounds = round
         totals = self._totals(round)
@@ -73,14 +78,14 @@ class Session:
         self.on_round(round, totals)
         return bool(self.stopped_by)
 
-    def end_early(self, reason: str, model: Handle) -> None:
+    def end_early(self, reason: str, model: Models) -> None:
         """Ends a run between two rounds, ``model`` being the global model now."""
         self.stopped_by = reason
         last = self.metrics[-1]
         if (last["round"], last["time_s"]) != (self.rounds, self.world.now):
             self._evaluate(self.rounds, model)
 
-    def wait(self, event: simpy.Event, model: Handle) -> Generator[simpy.Event, Any, bool]:
+    def wait(self, event: simpy.Event, model: Models) -> Generator[simpy.Event, Any, bool]:
         """Waits for something between two rounds. True: the run's time is over before it happens, and the run is to stop."""
         limit_s = self.scenario.stop.time
         if limit_s is None:
@@ -92,6 +97,10 @@ class Session:
         self.end_early("time", model)
         return True
 
+    def note_groups(self, grouping: Grouping) -> None:
+        """Keeps the diagnostics of groups that were formed, for the run folder."""
+        self.groupings.append(grouping)
+
     def _reached(self, totals: Metrics) -> str:
         stop = self.scenario.stop
         limits = {
@@ -102,10 +111,14 @@ class Session:
         }
         return next((name for name, (key, limit) in limits.items() if limit is not None and totals[key] >= limit), "")
 
-    def _evaluate(self, round: int, model: Handle) -> Metrics:  # noqa: A002
-        result = self.lab.evaluate(model)
+    def _evaluate(self, round: int, model: Models) -> Metrics:  # noqa: A002
+        shares = [(model, 1.0)] if isinstance(model, Handle) else model
+        results = [(self.lab.evaluate(each), share) for each, share in shares]
         self.world.ledger.add(EVALUATION, "cloud", self.world.now, self.world.now, Tag("evaluation", round))
-        row = self._totals(round) | {"accuracy": result.accuracy, "loss": result.loss}
+        row = self._totals(round) | {
+            "accuracy": sum(share * result.accuracy for result, share in results),
+            "loss": sum(share * result.loss for result, share in results),
+        }
         row = {name: row[name] for name in METRICS}
         self.metrics.append(row)
         return row

@@ -85,8 +85,8 @@ def gather(
     """
     env = world.env
     if patience.seconds == math.inf and patience.wanted >= len(work):
-        results = yield env.all_of(work.values())
-        return [key for key, process in work.items() if results[process] not in (None, False)]
+        yield env.all_of(work.values())  # its own value would look for each process among all of them
+        return [key for key, process in work.items() if process.value not in (None, False)]
     enough = env.event()
     good: set[int] = set()
     ended: set[int] = set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -11,14 +12,20 @@ from pydantic import BaseModel
 from devices.profile import find_profile
 from emulator.errors import InputError
 from emulator.registry import Chosen, Scale
-from emulator.scenario.schema import Scenario, Topology
+from emulator.scenario.contents import content
+from emulator.scenario.schema import MeasuredDevices, Scenario, Topology
 from emulator.yamlfile import Path_
+from traces.content import DeviceMix, LatencyMatrix
 
 
-def problems(scenario: Scenario) -> Iterator[tuple[Path_, str]]:
-    """Pairs of a path in the scenario and what is wrong there."""
+def problems(scenario: Scenario, training: bool = True) -> Iterator[tuple[Path_, str]]:
+    """Pairs of a path in the scenario and what is wrong there.
+
+    Without ``training`` a fleet may be larger than its data set, and accuracy alone ends no run.
+    """
     topology, scale = scenario.topology, scale_of(scenario)
     yield from _of_devices(topology)
+    yield from _of_latencies(topology)
     for kind in ("access", "backhaul"):
         if topology.sharing == "dedicated" and getattr(topology.links, kind).trace is not None:
             message = "traces need 'topology.sharing: max-min'; dedicated links do not change over time"
@@ -32,11 +39,17 @@ def problems(scenario: Scenario) -> Iterator[tuple[Path_, str]]:
         total = scale.train_samples + kept
         yield ("data", "public"), f"the set has only {total} training samples; {kept} public ones leave none"
     else:
-        if scale.train_samples is not None and scale.clients > scale.train_samples:
+        if training and scale.train_samples is not None and scale.clients > scale.train_samples:
             beside = " beside the public ones" if scenario.data.public else ""
             message = f"{scale.clients} clients for {scale.train_samples} training samples{beside}"
             yield ("topology", "clients"), f"{message} would leave clients without data"
-        yield from _of_choices(scenario, (), scale)
+        for name in type(scenario).model_fields:
+            # What a set cannot even give to one client it can give to nobody; how many they are does not matter.
+            here = dataclasses.replace(scale, clients=1) if name == "data" and not training else scale
+            yield from _of_choices(getattr(scenario, name), (name,), here)
+    stop = scenario.stop
+    if not training and all(limit is None for limit in (stop.rounds, stop.time, stop.cost, stop.bytes)):
+        yield ("stop",), "accuracy is not measured without training; give 'rounds', 'time', 'cost' or 'bytes' too"
 
 
 def _of_disturbances(scenario: Scenario) -> Iterator[tuple[Path_, str]]:
@@ -61,14 +74,15 @@ def scale_of(scenario: Scenario) -> Scale:
         smallest_edge=min(len(block) for block in scenario.topology.clients_of_edges()),
         classes=_known_of_set(scenario, "classes"),
         train_samples=None if total is None else total - _public_samples(scenario),
+        public=scenario.data.public,
+        shape=_known_of_set(scenario, "shape"),
     )
 
 
-def _known_of_set(scenario: Scenario, name: str) -> int | None:
-    """A number that the data set declares, or that its user gives in a parameter of this name."""
+def _known_of_set(scenario: Scenario, name: str) -> Any:
+    """What the data set declares under this name, or its user gives in a parameter of it; None where neither is."""
     chosen = scenario.data.set
-    known: int | None = chosen.plugin.facts.get(name, getattr(chosen.params, name, None))
-    return known
+    return chosen.plugin.facts.get(name, getattr(chosen.params, name, None))
 
 
 def _public_samples(scenario: Scenario) -> int:
@@ -76,10 +90,15 @@ def _public_samples(scenario: Scenario) -> int:
 
 
 def _of_devices(topology: Topology) -> Iterator[tuple[Path_, str]]:
-    total = math.fsum(topology.devices.values())
-    if abs(total - 1) > 1e-6:
-        yield ("topology", "devices"), f"the shares add up to {total:g}; they must add up to 1"
-    named: list[tuple[Path_, str]] = [(("topology", "devices", n), n) for n in topology.devices]
+    devices, named = topology.devices, list[tuple[Path_, str]]()
+    if isinstance(devices, MeasuredDevices):
+        yield from _of_mix(devices, topology)
+        named += [(("topology", "devices", "median"), devices.median)]
+    else:
+        total = math.fsum(devices.values())
+        if abs(total - 1) > 1e-6:
+            yield ("topology", "devices"), f"the shares add up to {total:g}; they must add up to 1"
+        named += [(("topology", "devices", n), n) for n in devices]
     named += [
         (("topology", "edge_device"), topology.edge_device),
         (("topology", "cloud_device"), topology.cloud_device),
@@ -90,6 +109,36 @@ def _of_devices(topology: Topology) -> Iterator[tuple[Path_, str]]:
         except InputError as error:
             for line in error.message.split("\n"):  # a profile of the user's own may have several problems
                 yield path, line
+
+
+def _of_mix(devices: MeasuredDevices, topology: Topology) -> Iterator[tuple[Path_, str]]:
+    if devices.bandwidth and topology.links.access.trace is not None:
+        message = "'topology.links.access.trace' gives the bandwidth; it cannot be both"
+        yield ("topology", "devices", "bandwidth"), message
+    try:
+        mix = content(devices.mix, devices.format, DeviceMix, "topology.devices", "mix")
+    except InputError as error:
+        yield tuple(error.key.split(".")), error.message
+    else:
+        if devices.bandwidth and mix.bandwidth_bps is None:
+            yield ("topology", "devices", "bandwidth"), f"{devices.mix} has no bandwidths; say 'bandwidth: false'"
+
+
+def _of_latencies(topology: Topology) -> Iterator[tuple[Path_, str]]:
+    latencies, path = topology.links.latencies, ("topology", "links", "latencies")
+    if latencies is None:
+        return
+    if not topology.edges:
+        yield path, "there are no edges that could be at a site; give topology.edges"
+    try:
+        sites = len(content(latencies.file, latencies.format, LatencyMatrix, ".".join(path)).latency_s)
+    except InputError as error:
+        yield tuple(error.key.split(".")), error.message
+        return
+    if sites < 2:
+        yield (*path, "file"), f"{latencies.file} has one site only; cloud and edges need two"
+    if (latencies.cloud or 1) > sites:
+        yield (*path, "cloud"), f"{latencies.file} has only {sites} sites"
 
 
 def _of_choices(value: Any, path: Path_, scale: Scale) -> Iterator[tuple[Path_, str]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -21,10 +23,14 @@ from emulator.yamlfile import Document, Mark, Path_
 
 @dataclass(frozen=True)
 class Loaded:
-    """A scenario and the document it was read from, which knows where everything stands."""
+    """A scenario and the document it was read from, which knows where everything stands.
+
+    ``training`` says whether it is to be run with training, or for its times alone.
+    """
 
     scenario: Scenario
     document: Document
+    training: bool = True
 
     def locate(self, error: InputError) -> InputError:
         """The same error with file, line and column, where it names a key of the scenario."""
@@ -44,38 +50,58 @@ class Loaded:
                 p: m for p, m in marks.items() if p[:1] != ("method",) or len(p) == 1 or p[1] in presets.CARRIED_OVER
             }
 
-        return check(Document(given.file, data, kept(given.keys), kept(given.values)))
+        return check(Document(given.file, data, kept(given.keys), kept(given.values)), self.training)
 
 
-def bundled() -> dict[str, Path]:
-    """The ready scenarios by name (their path under ``emulator/scenarios`` without the ending)."""
+def ready() -> dict[str, Path]:
+    """The ready scenarios and studies by name (their path under ``emulator/scenarios`` without the ending)."""
     root = Path(str(files("emulator") / "scenarios"))
     return {p.relative_to(root).with_suffix("").as_posix(): p for p in sorted(root.rglob("*.yaml"))}
 
 
-def find(name: str) -> Path:
-    """The file that the user means: a path, or the name of a bundled scenario. Raises `ScenarioError` if it is neither."""
-    path, known = Path(name), bundled()
+def is_study(path: Path) -> bool:
+    """Whether a file is a study: it names the scenario that it starts from, which no scenario does."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(yamlfile.MAX_BYTES)
+    except (OSError, ValueError):
+        return False  # whoever reads it will say what is wrong with it
+    return re.search(rb"^scenario[ \t]*:", text, re.MULTILINE) is not None
+
+
+def bundled() -> dict[str, Path]:
+    """The ready scenarios by name."""
+    return {name: path for name, path in ready().items() if not is_study(path)}
+
+
+def find(name: str, known: Mapping[str, Path] | None = None, what: str = "scenario") -> Path:
+    """The file that the user means: a path, or one of the ``known`` names (of bundled scenarios, unless they are given).
+
+    Raises `ScenarioError` if it is neither.
+    """
+    path, known = Path(name), bundled() if known is None else known
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
         mode = None
     except (OSError, ValueError):
         return path  # whoever opens it will say what is wrong with it
-    if name in known and (mode is None or stat.S_ISDIR(mode)):
-        return known[name]
+    named = known.get(name) or ready().get(name)  # who reads a study for a scenario, or the reverse, says so
+    if named is not None and (mode is None or stat.S_ISDIR(mode)):
+        return named
     if mode is not None:
         return path
-    hint = suggestion(name.removesuffix(".yaml"), known, "bundled scenarios")
-    raise ScenarioError((Problem(name, 0, 0, "", f"there is no such file and no such bundled scenario; {hint}"),))
+    many = what[:-1] + "ies" if what.endswith("y") else f"{what}s"
+    hint = suggestion(name.removesuffix(".yaml"), known, f"bundled {many}")
+    raise ScenarioError((Problem(name, 0, 0, "", f"there is no such file and no such bundled {what}; {hint}"),))
 
 
-def load(name: str | Path, overrides: Sequence[str] = ()) -> Loaded:
+def load(name: str | Path, overrides: Sequence[str] = (), training: bool = True) -> Loaded:
     """Reads and checks a scenario file or a bundled scenario; raises `ScenarioError` with everything that is wrong."""
     document = yamlfile.load(find(str(name)))
     for text in overrides:
         override(document, text)
-    return check(document)
+    return check(document, training)
 
 
 def loads(text: str, file: str = "<text>") -> Loaded:
@@ -83,13 +109,16 @@ def loads(text: str, file: str = "<text>") -> Loaded:
     return check(yamlfile.parse(text, file))
 
 
-def check(document: Document) -> Loaded:
-    """Presets, types and cross-checks of a document that was read."""
+def check(document: Document, training: bool = True) -> Loaded:
+    """Presets, types and cross-checks of a document that was read; without ``training``, for a run that trains nothing."""
     if not isinstance(document.data, dict):
         what = "is empty" if document.data is None else "is not a mapping of sections"
         raise ScenarioError(
             (document.problem((), f"{what}; a scenario has the keys {quote_all(Scenario.model_fields)}"),)
         )
+    if "scenario" in document.data and "topology" not in document.data:
+        message = "this is a study, not a scenario; run it with 'hfl study', check it with 'hfl study --dry-run'"
+        raise ScenarioError((document.problem((), message),))
     source = Document(document.file, document.data, document.keys, document.values, document.notes)
     problems: list[Problem] = []
     no_method = presets.expand(document)
@@ -106,7 +135,8 @@ def check(document: Document) -> Loaded:
         ]  # fmt: skip
     if scenario is not None and not problems:
         problems += [
-            document.problem(_written(document.data, path), message) for path, message in checks.problems(scenario)
+            document.problem(_written(document.data, path), message)
+            for path, message in checks.problems(scenario, training)
         ]
         problems += [
             document.problem(("output", "against", i), f"unknown preset '{name[:60]}'; {suggestion(name, presets.presets())}")
@@ -115,17 +145,28 @@ def check(document: Document) -> Loaded:
     if problems or scenario is None:
         found = dict.fromkeys(problems)  # each once; of those in one place, the first found comes first
         raise ScenarioError(tuple(sorted(found, key=lambda p: (p.file, p.line, p.column, p.key))))
-    return Loaded(scenario, source)
+    return Loaded(scenario, source, training)
 
 
 def override(document: Document, text: str) -> None:
     """Applies ``key.path=value`` to a document; raises `ScenarioError` where that is not of this form or has no place."""
+    put(document, *parse_change(text))
+
+
+def parse_change(text: str) -> tuple[str, Document]:
+    """The key of ``key.path=value`` and its value; raises `ScenarioError` where the text is not of this form."""
     option = f"--set {text}"
+    here = Mark(option, 0, 0)
     key, equals, raw = text.partition("=")
-    parts = key.strip().split(".")
-    if not equals or not all(parts):
-        raise _misplaced(option, "", "write it as key.path=value, for example --set stop.rounds=20")
-    value = yamlfile.parse(raw, option).data
+    if not equals or not all(key.strip().split(".")):
+        raise _misplaced(here, "", "write it as key.path=value, for example --set stop.rounds=20")
+    return key.strip(), Document(option, yamlfile.parse(raw, option).data, {(): here}, {(): here})
+
+
+def put(document: Document, key: str, given: Document) -> None:
+    """Puts what ``given`` holds, with its places, at a dotted key; raises `ScenarioError` where that has no place."""
+    mark = given.values[()]
+    parts = key.split(".")
     if document.data is None:
         document.data = {}
     if not isinstance(document.data, dict):
@@ -137,29 +178,29 @@ def override(document: Document, text: str) -> None:
         if isinstance(place, list):
             numbers = {str(i): i for i in range(len(place))}
             if part not in numbers:
-                raise _misplaced(option, key, f"'{yamlfile.dotted(path)}' is a list and has no entry '{part}'")
+                raise _misplaced(mark, key, f"'{yamlfile.dotted(path)}' is a list and has no entry '{part}'")
             here = numbers[part]
         elif not isinstance(place, dict):
-            raise _misplaced(option, key, f"'{yamlfile.dotted(path)}' is no section")
+            raise _misplaced(mark, key, f"'{yamlfile.dotted(path)}' is no section")
         path = (*path, here)
         if depth == len(parts) - 1:
-            place[here] = value
+            place[here] = copy.deepcopy(given.data)  # a later change may go into it
             break
         below = place[here] if isinstance(place, list) else place.get(here)
         if below is None:
             below = place[here] = {}
-            document.keys[path] = document.values[path] = Mark(option, 0, 0)
+            document.keys[path] = document.values[path] = given.keys.get((), mark)
         elif isinstance(below, str):
             below = place[here] = _spelt_out(path, below)
         place = below
-    for table in (document.keys, document.values):
+    for table, places in ((document.keys, given.keys), (document.values, given.values)):
         for old in [p for p in table if p[: len(path)] == path]:
             del table[old]
-    document.keys[path] = document.values[path] = Mark(option, 0, 0)
+        table.update({(*path, *p): m for p, m in places.items()})
 
 
-def _misplaced(option: str, key: str, message: str) -> ScenarioError:
-    return ScenarioError((Problem(option, 0, 0, key.strip(), message),))
+def _misplaced(mark: Mark, key: str, message: str) -> ScenarioError:
+    return ScenarioError((Problem(mark.file, mark.line, mark.column, key, message),))
 
 
 def _spelt_out(path: Path_, name: str) -> dict[str, Any]:

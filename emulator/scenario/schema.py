@@ -8,10 +8,10 @@ from __future__ import annotations
 import itertools
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, StringConstraints, model_validator
+from pydantic import ConfigDict, Field, StringConstraints, TypeAdapter, WrapValidator, model_validator
 from pydantic_core import PydanticCustomError
 
-from emulator.registry import DataSet, Fault, Method, Model, Params, Partition, TraceGenerator
+from emulator.registry import DataSet, Fault, Method, Model, Params, Partition, TraceFormat, TraceGenerator
 from emulator.units import BitsPerSecond, ClientSeconds, PositiveBytes, PositiveSeconds, Seconds
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=80, pattern=r"^[A-Za-z0-9][A-Za-z0-9 _.+-]*$")]
@@ -52,17 +52,20 @@ class PlayedTrace(Params):
     """A trace that links or devices of one kind play, each from an instant of its own."""
 
     file: str = Field(description="a trace file, or the name of a bundled sample (hfl traces inspect)")
-    format: str | None = Field(None, description="its format; without it the format is told by the content")
+    format: TraceFormat | None = Field(None, description="its format; without it the format is told by the content")
     start: Literal["random", "together"] = Field("random", description="from where each of them plays it")
+    end: Literal["repeat", "hold"] | None = Field(
+        None, description="after its end it starts over, or keeps its last value; without it the file must say which"
+    )
 
 
 class Availability(Params):
     """When clients are online: from a trace file, or made by a generator. Each client has its own place in it."""
 
-    file: str | None = Field(None, description="a trace of availability, or the name of a bundled sample")
-    format: str | None = Field(None, description="its format; without it the format is told by the content")
-    start: Literal["random", "together"] = Field("random", description="from where each client plays it")
-    generator: TraceGenerator | None = Field(None, description="in place of a file: what makes the traces")
+    trace: PlayedTrace | None = Field(
+        None, description="availability over time; where a file has several clients, each plays its own"
+    )
+    generator: TraceGenerator | None = Field(None, description="in place of a trace: what makes one for each client")
     period: PositiveSeconds = Field(
         "1 d", validate_default=True, description="for a generator: after this time its traces start over"
     )
@@ -72,8 +75,8 @@ class Availability(Params):
 
     @model_validator(mode="after")
     def _one_source(self) -> Availability:
-        if (self.file is None) == (self.generator is None):
-            raise PydanticCustomError("availability", "give either 'file' or 'generator'")
+        if (self.trace is None) == (self.generator is None):
+            raise PydanticCustomError("availability", "give either 'trace' or 'generator'")
         return self
 
 
@@ -100,6 +103,16 @@ class PeerLink(Imperfect):
     bandwidth: BitsPerSecond
 
 
+class SiteLatencies(Params):
+    """Latencies between sites, at which the cloud and the edges are: each edge at a random one, drawn from the seed."""
+
+    file: str = Field(description="a matrix of latencies, or the name of a bundled sample (hfl traces inspect)")
+    format: TraceFormat | None = Field(None, description="its format; without it the format is told by the content")
+    cloud: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="number of the cloud's site, from 1; without it the one with the least mean latency"
+    )
+
+
 class Links(Params):
     """The kinds of links. Defaults: a home broadband line, a fibre backhaul, no direct links between clients."""
 
@@ -114,6 +127,33 @@ class Links(Params):
         None, description="the cloud's port, shared by all edges; without it there is no such limit"
     )
     peer: PeerLink | None = Field(None, description="client to client; without it such transfers go through the edge")
+    latencies: SiteLatencies | None = Field(
+        None,
+        description="sites of cloud and edges: in place of backhaul.latency, and of peer.latency between clients of two edges",
+    )
+
+
+class MeasuredDevices(Params):
+    """Devices that differ as those of a mix do, in computing speed and, if wanted, in the bandwidth of their access links."""
+
+    mix: str = Field(description="a file with a mix of devices, or the name of a bundled sample (hfl traces inspect)")
+    format: TraceFormat | None = Field(None, description="its format; without it the format is told by the content")
+    median: str = Field(
+        "raspberry-pi-4b",
+        description="profile of a device of median speed: a kind of twice the speed takes half its times",
+    )
+    bandwidth: bool = Field(False, description="the kind's bandwidth in place of links.access.up and links.access.down")
+
+
+Shares = Annotated[dict[str, Annotated[float, Field(gt=0, le=1)]], Field(min_length=1)]
+_shares: TypeAdapter[dict[str, float]] = TypeAdapter(Shares)
+
+
+def _devices(given: Any, _: Any) -> Any:
+    """A mapping with 'mix' is a mix; any other one holds shares. A union would answer a mistake in one with both."""
+    if isinstance(given, MeasuredDevices) or (isinstance(given, dict) and "mix" in given):
+        return MeasuredDevices.model_validate(given)
+    return _shares.validate_python({given: 1.0} if isinstance(given, str) else given, strict=True)
 
 
 class Topology(Params):
@@ -123,10 +163,9 @@ class Topology(Params):
         description="edge servers; 0 puts every client straight under the cloud"
     )
     clients: Count = Field(description="clients in all")
-    devices: dict[str, Annotated[float, Field(gt=0, le=1)]] = Field(
+    devices: Annotated[Shares | MeasuredDevices, WrapValidator(_devices)] = Field(
         {"raspberry-pi-4b": 1.0},
-        min_length=1,
-        description="device of the clients: a profile, or shares of several that add up to 1",
+        description="device of the clients: a profile, shares of several that add up to 1, or a measured mix",
     )
     speed: PlayedTrace | None = Field(
         None,
@@ -141,13 +180,6 @@ class Topology(Params):
     sharing: Literal["max-min", "dedicated"] = Field(
         "max-min", description="how concurrent transfers share a link: max-min fairly, or each as if it were alone"
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _one_device(cls, given: Any) -> Any:
-        if isinstance(given, dict) and isinstance(given.get("devices"), str):
-            return {**given, "devices": {given["devices"]: 1.0}}
-        return given
 
     def clients_of_edges(self) -> list[range]:
         """The clients of each edge (of the cloud, where there are no edges): blocks that differ by at most one client."""

@@ -7,13 +7,21 @@ edges. Blocks of neighbouring client numbers share an edge.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
 
 from devices.profile import DeviceProfile, find_profile
 from emulator import ledger
 from emulator.rng import stream
-from emulator.scenario.schema import Imperfect, Jitter, Topology
+from emulator.scenario.schema import Imperfect, Jitter, MeasuredDevices, Topology
+from emulator.world.mixes import deal_mix
+from emulator.world.sites import place
 
 CLOUD = "cloud"
+
+Numbers = npt.NDArray[np.int64]  # of clients
 
 
 def client_name(client: int) -> str:
@@ -42,6 +50,50 @@ class Leg:
     jitter: Jitter | None = None
 
 
+class Pattern:
+    """What the routes between one server and all clients behind the same edge have in common, in one direction.
+
+    ``route`` is that of the first of them, ``own`` the place of the client's own leg in it, ``common`` are its other legs.
+    ``latency_s`` is that of every transfer; None where it is drawn for each.
+    """
+
+    def __init__(self, route: tuple[Leg, ...], up: bool) -> None:
+        self.route = route
+        self.own = 0 if up else -1
+        self.common = route[1:] if up else route[:-1]
+        drawn = any(leg.jitter is not None for leg in route)
+        self.latency_s = None if drawn else sum(max(0.0, leg.latency_s) for leg in route)
+
+
+class Fan:
+    """Transfers between one server and several clients behind the same edge: the same links but for each client's own.
+
+    ``own_bps`` is the bandwidth of the clients' own links: one for all, or one for each.
+    """
+
+    def __init__(
+        self, fleet: Fleet, pattern: Pattern, clients: Numbers, own_bps: float | npt.NDArray[np.float64]
+    ) -> None:
+        self.pattern = pattern
+        self.clients = clients
+        self.own_bps = own_bps
+        self._fleet = fleet
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The names of the clients' own links."""
+        ending = self.pattern.route[self.pattern.own].link.rpartition("/")[2]
+        names = self._fleet.client_names
+        return [f"{names[c]}/{ending}" for c in self.clients.tolist()]
+
+    def routes(self) -> list[tuple[Leg, ...]]:
+        """The route of every transfer."""
+        route, up = self.pattern.route, self.pattern.own == 0
+        server = route[-1].receiver if up else route[0].sender
+        names = [self._fleet.client_names[c] for c in self.clients.tolist()]
+        return [self._fleet.route(n, server) if up else self._fleet.route(server, n) for n in names]
+
+
 class Fleet:
     """Nodes, devices and routes of a topology. Which client has which device is drawn from the scenario's seed."""
 
@@ -50,17 +102,26 @@ class Fleet:
         self.blocks = topology.clients_of_edges()
         self.client_names = [client_name(c) for c in range(topology.clients)]
         self.edge_names = [edge_name(e) for e in range(topology.edges)]
-        self._home_of = [e for e, block in enumerate(self.blocks) for _ in block]
+        self._home_of = np.repeat(np.arange(len(self.blocks)), [len(block) for block in self.blocks])
+        self._patterns: dict[tuple[str, int, bool], Pattern] = {}
         self._routes: dict[tuple[str, ...], tuple[Leg, ...]] = {}
         self._number = {n: c for c, n in enumerate(self.client_names)}
-        names = deal_devices(topology.devices, topology.clients, seed)
-        self.client_devices = [find_profile(n) for n in names]
+        self._access_bps: npt.NDArray[np.float64] | None = None  # by client, where a mix gives it
+        if isinstance(topology.devices, MeasuredDevices):
+            self.client_devices, access_bps = deal_mix(topology.devices, topology.clients, seed)
+            self._access_bps = None if access_bps is None else np.array(access_bps)
+        else:
+            names = deal_devices(topology.devices, topology.clients, seed)
+            self.client_devices = [find_profile(n) for n in names]
+        edges = [edge_name(e) for e in range(topology.edges)]
+        latencies = topology.links.latencies
+        self.sites = None if latencies is None else place(latencies, CLOUD, edges, seed)
         self._edge_device = find_profile(topology.edge_device)
         self._cloud_device = find_profile(topology.cloud_device)
 
     def home(self, client: int) -> str:
         """The name of the server right above a client."""
-        return edge_name(self._home_of[client]) if self.topology.edges else CLOUD
+        return edge_name(int(self._home_of[client])) if self.topology.edges else CLOUD
 
     def device(self, node: str) -> DeviceProfile:
         """The device profile of a node."""
@@ -85,6 +146,26 @@ class Fleet:
             known = self._routes[key] = self._find_route(sender, receiver, servers)
         return known
 
+    def parts(self, server: str, clients: Numbers) -> list[Numbers]:
+        """The places in ``clients`` of those that a server reaches over the same links (the cloud, each through its edge)."""
+        homes = self._home_of[clients]
+        if server != CLOUD or np.logical_and.reduce(homes == homes[0]):
+            return [np.arange(len(clients))]
+        order = np.argsort(homes, kind="stable")
+        return np.split(order, np.flatnonzero(np.diff(homes[order])) + 1)
+
+    def fan(self, server: str, clients: Numbers, up: bool) -> Fan:
+        """The transfers between a server and one of its `parts`, up or down."""
+        key = (server, int(self._home_of[clients[0]]) if server == CLOUD else -1, up)
+        pattern = self._patterns.get(key)
+        if pattern is None:
+            one = self.client_names[int(clients[0])]
+            route = self._find_route(one, server, ()) if up else self._find_route(server, one, ())
+            pattern = self._patterns[key] = Pattern(route, up)
+        if self._access_bps is None:
+            return Fan(self, pattern, clients, pattern.route[pattern.own].bandwidth_bps)
+        return Fan(self, pattern, clients, self._access_bps[clients] * (1 - self.topology.links.access.loss))
+
     def _find_route(self, sender: str, receiver: str, servers: tuple[str, ...]) -> tuple[Leg, ...]:
         from_client, to_client = sender in self._number, receiver in self._number
         if from_client and to_client:
@@ -104,7 +185,8 @@ class Fleet:
         peer = self.topology.links.peer
         if peer is not None:
             # Each client has one radio for its peers: what it sends and what it receives share it, each on its own.
-            out = _leg(f"{sender}/peer-out", sender, receiver, ledger.CLIENT_CLIENT, peer.bandwidth, peer)
+            far_s = None if here == there else self._between_sites_s(here, there)
+            out = _leg(f"{sender}/peer-out", sender, receiver, ledger.CLIENT_CLIENT, peer.bandwidth, peer, far_s)
             return out, Leg(f"{receiver}/peer-in", sender, receiver, "", peer.bandwidth * (1 - peer.loss), 0.0)
         # Through the edge an exchange is still one exchange between two clients: it is booked once, on its first leg.
         up = self._access_up(sender, here, receiver, ledger.CLIENT_CLIENT)
@@ -114,28 +196,50 @@ class Fleet:
 
     def _access_up(self, client: str, home: str, receiver: str, hop: str) -> tuple[Leg, ...]:
         access, cell = self.topology.links.access, self.topology.links.cell
-        own = _leg(f"{client}/up", client, receiver, hop, access.up, access)
+        own = _leg(f"{client}/up", client, receiver, hop, self._bandwidth_bps(client, access.up), access)
         return (own,) if cell is None else (own, Leg(f"{home}/cell-up", client, home, "", cell.up, 0.0))
 
     def _access_down(self, home: str, client: str, hop: str) -> tuple[Leg, ...]:
         access, cell = self.topology.links.access, self.topology.links.cell
-        own = _leg(f"{client}/down", home, client, hop, access.down, access)
+        own = _leg(f"{client}/down", home, client, hop, self._bandwidth_bps(client, access.down), access)
         return (own,) if cell is None else (Leg(f"{home}/cell-down", home, client, "", cell.down, 0.0), own)
+
+    def _bandwidth_bps(self, client: str, otherwise: float) -> float:
+        """A client's access bandwidth by the mix of devices, where that gives one."""
+        return otherwise if self._access_bps is None else float(self._access_bps[self._number[client]])
+
+    def _between_sites_s(self, sender: str, receiver: str) -> float | None:
+        """Seconds between the sites of two servers, one way; None where they are at none."""
+        return None if self.sites is None else self.sites.latency_s(sender, receiver)
 
     def _backhaul_up(self, edge: str) -> tuple[Leg, ...]:
         backhaul, port = self.topology.links.backhaul, self.topology.links.cloud
-        own = _leg(f"{edge}/up", edge, CLOUD, ledger.EDGE_CLOUD, backhaul.up, backhaul)
+        far_s = self._between_sites_s(edge, CLOUD)
+        own = _leg(f"{edge}/up", edge, CLOUD, ledger.EDGE_CLOUD, backhaul.up, backhaul, far_s)
         return (own,) if port is None else (own, Leg(f"{CLOUD}/in", edge, CLOUD, "", port.up, 0.0))
 
     def _backhaul_down(self, edge: str) -> tuple[Leg, ...]:
         backhaul, port = self.topology.links.backhaul, self.topology.links.cloud
-        own = _leg(f"{edge}/down", CLOUD, edge, ledger.CLOUD_EDGE, backhaul.down, backhaul)
+        far_s = self._between_sites_s(CLOUD, edge)
+        own = _leg(f"{edge}/down", CLOUD, edge, ledger.CLOUD_EDGE, backhaul.down, backhaul, far_s)
         return (own,) if port is None else (Leg(f"{CLOUD}/out", CLOUD, edge, "", port.down, 0.0), own)
 
 
-def _leg(link: str, sender: str, receiver: str, hop: str, bandwidth_bps: float, kind: Imperfect) -> Leg:
-    """A leg with all that its kind of link has: what is lost takes bandwidth, what every transfer pays counts as latency."""
-    return Leg(link, sender, receiver, hop, bandwidth_bps * (1 - kind.loss), kind.latency + kind.overhead, kind.jitter)
+def _leg(
+    link: str,
+    sender: str,
+    receiver: str,
+    hop: str,
+    bandwidth_bps: float,
+    kind: Imperfect,
+    latency_s: float | None = None,
+) -> Leg:
+    """A leg with all that its kind of link has: what is lost takes bandwidth, what every transfer pays counts as latency.
+
+    ``latency_s`` takes the place of the latency that the kind has.
+    """
+    every_s = (kind.latency if latency_s is None else latency_s) + kind.overhead
+    return Leg(link, sender, receiver, hop, bandwidth_bps * (1 - kind.loss), every_s, kind.jitter)
 
 
 def deal_devices(shares: dict[str, float], clients: int, seed: int) -> list[str]:

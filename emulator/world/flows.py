@@ -2,28 +2,46 @@
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import simpy
 
 from emulator.world.overtime import OverTime
 
 SLACK = 1e-9  # relative: what a sum of rates may exceed a bandwidth by rounding alone
+NOTHING_BITS = 0.01  # equal flows end together: what rounding sets apart by less than this is one instant
 
 
 class Flow:
-    """A transfer on its way. ``done`` happens when its last byte has left; `SharedNetwork.stop` takes it off the links."""
+    """A transfer on its way. ``done`` happens when its last byte has left; `SharedNetwork.stop` takes it off the links.
 
-    __slots__ = ("bundle", "done", "ends_at", "links", "number", "size_bits")
+    It may stand for ``count`` transfers that are alike and start together: each has a link of its own of ``own_bps``, beside the
+    ``links`` that all of them cross. Then ``ended`` is called at once in place of ``done``.
+    """
 
-    def __init__(self, number: int, links: tuple[Link, ...], size_bits: float, done: simpy.Event) -> None:
+    __slots__ = ("bundle", "count", "done", "ended", "ends_at", "links", "number", "own_bps", "size_bits")
+
+    def __init__(
+        self,
+        number: int,
+        links: tuple[Link, ...],
+        size_bits: float,
+        done: simpy.Event,
+        count: int = 1,
+        own_bps: float = math.inf,
+        ended: Callable[[], None] | None = None,
+    ) -> None:
         self.number = number
         self.links = links
         self.size_bits = size_bits
         self.bundle: Bundle | None = None
         self.ends_at = 0.0  # on the bundle's virtual clock
         self.done = done
+        self.count = count
+        self.own_bps = own_bps
+        self.ended = ended
 
 
 class Link:
@@ -34,6 +52,7 @@ class Link:
         "capacity",
         "coming",
         "constant",
+        "crossing",
         "demand_bps",
         "flows",
         "name",
@@ -50,6 +69,7 @@ class Link:
         self.solo: Solo | None = None  # the one flow on it, where it is alone on all its links
         self.rate_bps = 0.0  # its bandwidth now
         self.flows: dict[Flow, None] = {}
+        self.crossing = 0  # the transfers that these flows stand for
         self.coming = 0  # flows of this instant that are not taken in yet
         self.bundles: dict[Bundle, None] = {}
         self.demand_bps = 0.0  # the sum over flows of what each could use alone
@@ -64,13 +84,16 @@ class Link:
     @property
     def narrow(self) -> bool:
         """Whether it cannot carry all of its flows at their full speed."""
-        return len(self.flows) > 1 and self.demand_bps > self.rate_bps * (1 + SLACK)
+        return self.crossing > 1 and self.demand_bps > self.rate_bps * (1 + SLACK)
 
 
 class Solo:
-    """A flow that is alone on all its links, from ``start_s`` on; its last byte arrives ``after_s`` after it has left."""
+    """A flow that is alone on all its links, from ``start_s`` on; its last byte arrives ``after_s`` after it has left.
 
-    __slots__ = ("after_s", "arrived", "links", "rate_bps", "size_bits", "start_s")
+    ``joined`` says that somebody came to one of them, so that it arrives later than was foreseen.
+    """
+
+    __slots__ = ("after_s", "arrived", "joined", "links", "rate_bps", "size_bits", "start_s")
 
     def __init__(
         self,
@@ -87,9 +110,10 @@ class Solo:
         self.start_s = start_s
         self.after_s = after_s
         self.arrived = arrived
+        self.joined = False
 
-    def leave(self, event: simpy.Event) -> None:
-        """Frees its links, unless somebody has joined it."""
+    def leave(self) -> None:
+        """Frees its links."""
         for link in self.links:
             if link.solo is self:
                 link.solo = None
@@ -103,13 +127,13 @@ class Bundle:
     def __init__(
         self, number: int, key: tuple[object, ...], links: tuple[Link, ...], cap_bps: float, now: float
     ) -> None:
-        self.number = number  # orders what happens at one instant, the same way in every run
+        self.number = number
         self.key = key
         self.links = links  # those with others on them
         self.cap_bps = cap_bps
         self.heap: list[tuple[float, int, Flow]] = []
-        self.size = 0
-        self.rate_bps = 0.0  # of each member
+        self.size = 0  # transfers
+        self.rate_bps = 0.0  # of each of them
         self.served_bits = 0.0
         self.updated_s = now
         self.version = 0
@@ -120,28 +144,74 @@ class Bundle:
         self.updated_s = now
 
 
+def connected(start: Link, seen: set[Bundle]) -> list[Bundle]:
+    """The bundles that are connected with a link by narrow links, except those ``seen`` before; these are added to it."""
+    component: list[Bundle] = []
+    waiting = [b for b in start.bundles if b not in seen]
+    seen.update(waiting)
+    while waiting:
+        bundle = waiting.pop()
+        component.append(bundle)
+        for link in bundle.links:
+            if link.narrow:
+                fresh = [b for b in link.bundles if b not in seen]
+                seen.update(fresh)
+                waiting += fresh
+    return component
+
+
 def max_min(bundles: Iterable[Bundle]) -> dict[Bundle, float]:
-    """Max-min fair rates by progressive filling: all rates rise together until a link is full or a flow is at its own limit."""
+    """Max-min fair rates by progressive filling: all rates rise together until a link is full or a flow is at its own limit.
+
+    The bundles must be all those that are connected by narrow links.
+    """
     rates: dict[Bundle, float] = {}
-    open_bundles = dict.fromkeys(bundles)
-    left = {link: link.rate_bps for b in open_bundles for link in b.links if link.narrow}
+    order = {bundle: i for i, bundle in enumerate(bundles)}
+    left = {link: link.rate_bps for b in order for link in b.links if link.narrow}
     counts = dict.fromkeys(left, 0)
-    for bundle in open_bundles:
+    for bundle in order:
         for link in bundle.links:
             if link in counts:
                 counts[link] += bundle.size
-    while open_bundles:
-        narrowest = min((link for link in left if counts[link]), key=lambda k: left[k] / counts[k], default=None)
-        level = math.inf if narrowest is None else max(0.0, left[narrowest] / counts[narrowest])
-        frozen = [b for b in open_bundles if b.cap_bps <= level]
+    rising = sorted(order, key=lambda b: b.cap_bps, reverse=True)  # the next to be at its own limit is the last
+    levels = [(left[link] / counts[link], i, counts[link], link) for i, link in enumerate(left)]
+    heapq.heapify(levels)
+    places = {link: i for _, i, _, link in levels}
+    while len(rates) < len(order):
+        while levels and levels[0][2] != counts[levels[0][3]]:
+            heapq.heappop(levels)  # of an earlier count
+        level = max(0.0, levels[0][0]) if levels else math.inf
+        frozen: list[Bundle] = []
+        while rising and (rising[-1] in rates or rising[-1].cap_bps <= level):
+            bundle = rising.pop()
+            if bundle not in rates:
+                frozen.append(bundle)
         if not frozen:
-            assert narrowest is not None
-            frozen = [b for b in open_bundles if narrowest in b.links]
-        for bundle in frozen:
-            rates[bundle] = min(bundle.cap_bps, level)
-            del open_bundles[bundle]
+            frozen = [b for b in levels[0][3].bundles if b not in rates]
+        changed: dict[Link, None] = {}
+        for bundle in sorted(frozen, key=order.__getitem__):
+            rate_bps = rates[bundle] = min(bundle.cap_bps, level)
             for link in bundle.links:
                 if link in left:
-                    left[link] -= rates[bundle] * bundle.size
+                    left[link] -= rate_bps * bundle.size
                     counts[link] -= bundle.size
+                    changed[link] = None
+        for link in changed:
+            if counts[link]:
+                heapq.heappush(levels, (left[link] / counts[link], places[link], counts[link], link))
     return rates
+
+
+def succeed(event: simpy.Event, value: object = True) -> simpy.Event:
+    """Marks an event as one that will have succeeded, for scheduling by hand."""
+    event._ok = True
+    event._value = value
+    return event
+
+
+def happen(event: simpy.Event, value: object = True) -> None:
+    """Lets an event happen at once, in place of the one that is happening, rather than as another one of this instant."""
+    callbacks = succeed(event, value).callbacks
+    event.callbacks = None  # type: ignore[assignment]
+    for callback in callbacks:
+        callback(event)

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from emulator.errors import InputError, quote_all
+from emulator.errors import InputError
 from emulator.rng import stream
+from emulator.scenario.contents import content as read_content
 from emulator.scenario.schema import PlayedTrace, Topology
 from emulator.world.fleet import client_name, edge_name
 from traces.content import Quantity, Trace
-from traces.reading import find, read
 from traces.step import StepFunction
 
 DIRECTIONS = ("up", "down")
@@ -43,7 +43,7 @@ def played(topology: Topology, seed: int) -> Played:
         key = f"topology.links.{kind}.trace"
         content = _load(link.trace, key)
         series = {d: _series(link.trace, content, "bandwidth", d, key).scaled(1 - link.loss) for d in DIRECTIONS}
-        latency = {d: content.get("latency", d) for d in DIRECTIONS} if content.of("latency") else {}
+        latency = {d: _get(link.trace, content, "latency", d, key) for d in DIRECTIONS} if content.of("latency") else {}
         for name, start in zip(names, _starts(link.trace, len(names), seed, kind), strict=True):
             for direction in DIRECTIONS:
                 result.bandwidths[f"{name}/{direction}"] = _from(series[direction], start)
@@ -66,31 +66,17 @@ def availabilities(topology: Topology, seed: int) -> list[StepFunction]:
             plan.generator(plan.period, stream(seed, "availability", number))
             for number in range(min(topology.clients, _MOST_TRACES))
         ]
-        names = [plan.generator.kind] * len(made)
+        starts = _starts(PlayedTrace(file=""), topology.clients, seed, "availability")
     else:
-        assert plan.file is not None
-        content = _load(PlayedTrace(file=plan.file, format=plan.format, start=plan.start), key)
-        found = content.of("availability")
-        if not found:
-            raise InputError(f"{plan.file} has no availability; it has {quote_all(q for q, _ in content.series)}", key)
-        made, names = list(found.values()), list(found)
-    if not any(function.mean > 0 if function.end == "repeat" else any(function.values) for function in made):
-        raise InputError("nobody is ever online", key)
+        assert plan.trace is not None
+        key = f"{key}.trace"
+        content = _load(plan.trace, key)
+        names = list(content.of("availability")) or [""]
+        made = [_series(plan.trace, content, "availability", name, key, at_last_0=True) for name in names]
+        starts = _starts(plan.trace, topology.clients, seed, "availability")
     if max(float(function.values.max()) for function in made) > 1:
         raise InputError("availability goes from 0 (offline) to 1 (online), and there are values above 1", key)
-    starts = stream(seed, "trace", "availability").uniform(0, 1, topology.clients)
-    result = []
-    for client in range(topology.clients):
-        function = made[client % len(made)]
-        if plan.start == "random":
-            if function.end == "hold" and len(function.values) > 1:
-                message = (
-                    f"'{names[client % len(made)]}' does not start over, so it cannot be played from random instants"
-                )
-                raise InputError(f"{message}; say 'start: together'", key)
-            function = _from(function, float(starts[client]))
-        result.append(function)
-    return result
+    return [_from(made[client % len(made)], start) for client, start in enumerate(starts)]
 
 
 def _starts(trace: PlayedTrace, count: int, seed: int, purpose: str) -> Sequence[float]:
@@ -105,28 +91,32 @@ def _from(function: StepFunction, start: float) -> StepFunction:
 
 
 def _load(trace: PlayedTrace, key: str) -> Trace:
-    try:
-        content = read(find(trace.file), trace.format)
-    except InputError as error:
-        raise InputError(error.message, f"{key}.file") from error
-    if not isinstance(content, Trace):
-        raise InputError(f"{trace.file} holds no series over time", f"{key}.file")
-    return content
+    content = read_content(trace.file, trace.format, Trace, key)
+    return content if trace.end is None else content.ending(trace.end)
 
 
-def _series(trace: PlayedTrace, content: Trace, quantity: Quantity, name: str, key: str) -> StepFunction:
-    """One series of a trace; raises `InputError` where the file does not have it, or where what needs it would never end."""
+def _get(trace: PlayedTrace, content: Trace, quantity: Quantity, name: str, key: str) -> StepFunction:
     try:
-        function = content.get(quantity, name)
+        return content.get(quantity, name)
     except InputError as error:
         raise InputError(f"{trace.file}: {error.message}", f"{key}.file") from error
+
+
+def _series(
+    trace: PlayedTrace, content: Trace, quantity: Quantity, name: str, key: str, at_last_0: bool = False
+) -> StepFunction:
+    """One series of a trace; raises `InputError` where the file does not have it, or where what needs it would never end.
+
+    ``at_last_0``: it may be 0 for ever after its last step.
+    """
+    function = _get(trace, content, quantity, name, key)
     what, problem = " ".join(filter(None, (quantity, name))), ""
-    if function.end == "hold" and function.values[-1] == 0:
+    if function.end == "hold" and function.values[-1] == 0 and not at_last_0:
         problem = f"the {what} is 0 for ever after its last step, so that what needs it would never end"
     elif function.end == "repeat" and function.mean == 0:
         problem = f"the {what} is always 0"
     elif function.end == "hold" and trace.start == "random" and len(function.values) > 1:
-        problem = "it does not start over, so it cannot be played from random instants; say 'start: together'"
+        problem = "it does not start over, so it cannot be played from random instants; say 'end: repeat' or 'start: together'"
     if problem:
         raise InputError(f"{trace.file}: {problem}", f"{key}.file")
     return function

@@ -23,19 +23,19 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import simpy
 from simpy.events import EventPriority
 
-from emulator.world.fleet import Leg
-from emulator.world.flows import Bundle, Flow, Link, Solo, max_min
-from emulator.world.network import Transfer, latency_s
+from emulator.world.cohorts import Cohorts
+from emulator.world.fleet import Fan, Leg
+from emulator.world.flows import NOTHING_BITS, Bundle, Flow, Link, Solo, connected, happen, max_min, succeed
+from emulator.world.network import Instants, Known, Transfer, latencies_s, latency_s
 from emulator.world.overtime import OverTime, Product
 
 _AFTER_ALL_ELSE = EventPriority(5)  # rates are worked out after everything else that happens at an instant
-_NOTHING_BITS = 0.01  # equal flows end together: what rounding sets apart by less than this is one instant
 
 
 class SharedNetwork:
@@ -65,15 +65,17 @@ class SharedNetwork:
         self._new: list[Flow] = []
         self._dirty: dict[Link, None] = {}
         self._settling = False
-        self._ends: list[
-            tuple[float, int, int, Bundle]
-        ] = []  # when bundles lose their next member; old versions are skipped
+        # When bundles lose their next member; old versions are skipped.
+        self._ends: list[tuple[float, int, int, Bundle]] = []
         self._wakes_at = math.inf
+        self._wake: simpy.Event | None = None  # the event of that instant
+        self._cohorts = Cohorts(env, self)
 
     def transfer(self, route: Sequence[Leg], size_bytes: int) -> simpy.Event:
         """An event that happens when the last byte has arrived."""
         after_s = latency_s(route, self._rng, self._env.now, self._latencies)
-        links = self._links_of(route)
+        links = self.links_of(route)
+        self._cohorts.make_way(links)
         if size_bytes and all(link.free for link in links):
             return self._alone(links, 8.0 * size_bytes, after_s)
         flow = self.send(route, size_bytes)
@@ -95,52 +97,89 @@ class SharedNetwork:
         if after_s == 0:
             return flow.done
         arrived = self._env.event()
-        flow.done.callbacks.append(lambda _: self._env.schedule(_succeed(arrived), delay=after_s))
+        flow.done.callbacks.append(lambda _: self._env.schedule(succeed(arrived), delay=after_s))
         return arrived
+
+    def transfer_all(self, fan: Fan, size_bytes: int, starts_s: Instants | None = None) -> simpy.Event:
+        """See `Network.transfer_all`."""
+        return self._cohorts.transfer_all(fan, size_bytes, starts_s)
+
+    def transfer_each(self, fan: Fan, size_bytes: int, known: Known) -> None:
+        """See `Network.transfer_each`."""
+        self._cohorts.transfer_each(fan, size_bytes, known)
+
+    def apart(self, fan: Fan) -> bool:
+        """See `Network.apart`."""
+        return self._cohorts.apart(fan)
+
+    def latencies_s(self, fan: Fan) -> Instants:
+        """The latencies of transfers that start now."""
+        return latencies_s(fan, self._rng, self._env.now, self._latencies)
+
+    def steady(self, names: Sequence[str]) -> bool:
+        """Whether links of these names do not change over time."""
+        changing = (self._capacities, self._latencies, self._factors)
+        return all(not some or some.keys().isdisjoint(names) for some in changing)
+
+    def free(self, names: Sequence[str]) -> bool:
+        """Whether no single flow is on links of these names."""
+        links = self._links
+        return links.keys().isdisjoint(names) or all(links[name].free for name in names if name in links)
 
     def send(self, route: Sequence[Leg], size_bytes: int) -> Flow:
         """Puts a flow on the links of a route, now."""
-        links = self._links_of(route)
-        flow = Flow(next(self._numbers), links, 8.0 * size_bytes, self._env.event())
-        if size_bytes == 0:
+        links = self.links_of(route)
+        self._cohorts.make_way(links)
+        return self.put(links, 8.0 * size_bytes)
+
+    def put(
+        self,
+        links: tuple[Link, ...],
+        size_bits: float,
+        count: int = 1,
+        own_bps: float = math.inf,
+        ended: Callable[[], None] | None = None,
+    ) -> Flow:
+        """Puts a flow on links, now. It may stand for several transfers, each with a link of its own beside these."""
+        flow = Flow(next(self._numbers), links, size_bits, self._env.event(), count, own_bps, ended)
+        if size_bits == 0:
             flow.done.succeed(True)
             return flow
         for link in links:
             if link.solo is not None:
                 self._join(link.solo)
-        self._take_in(flow)
+            link.coming += 1
+        self._new.append(flow)
+        self._settle_soon()
         return flow
 
     def _alone(self, links: tuple[Link, ...], size_bits: float, after_s: float) -> simpy.Event:
         """A flow that nobody else is in the way of: when it arrives is known at once."""
         now = self._env.now
         rate_bps = min(link.rate_bps for link in links)
-        solo = Solo(links, size_bits, rate_bps, now, after_s, _succeed(self._env.event()))
+        solo = Solo(links, size_bits, rate_bps, now, after_s, self._env.event())
         for link in links:
             link.solo = solo
-        solo.arrived.callbacks.append(solo.leave)
-        self._env.schedule(solo.arrived, delay=size_bits / rate_bps + after_s)
+        due = succeed(self._env.event())
+        due.callbacks.append(lambda _: self._arrive(solo))
+        self._env.schedule(due, delay=size_bits / rate_bps + after_s)
         return solo.arrived
+
+    def _arrive(self, solo: Solo) -> None:
+        """The instant that was foreseen for a flow that was alone when it started."""
+        if not solo.joined:
+            solo.leave()
+            happen(solo.arrived)
 
     def _join(self, solo: Solo) -> None:
         """Somebody comes to a link of a flow that was alone: from now on it is a flow like others, with what is left of it."""
-        for link in solo.links:
-            link.solo = None
+        solo.leave()
         left_bits = solo.size_bits - solo.rate_bps * (self._env.now - solo.start_s)
-        if left_bits <= _NOTHING_BITS:  # its bytes have left, only its latency is not over yet
+        if left_bits <= NOTHING_BITS:  # its bytes have left, only its latency is not over yet
             return
-        flow = Flow(next(self._numbers), solo.links, left_bits, self._env.event())
-        # Its arrival was fixed too early. Nobody needs to know: the event stays, and is scheduled anew when its time has come.
-        self._env._queue[:] = [entry for entry in self._env._queue if entry[3] is not solo.arrived]
-        heapq.heapify(self._env._queue)
-        flow.done.callbacks.append(lambda _: self._env.schedule(solo.arrived, delay=solo.after_s))
-        self._take_in(flow)
-
-    def _take_in(self, flow: Flow) -> None:
-        for link in flow.links:
-            link.coming += 1
-        self._new.append(flow)
-        self._settle_soon()
+        solo.joined = True  # its arrival was foreseen too early
+        flow = self.put(solo.links, left_bits)
+        flow.done.callbacks.append(lambda _: self._env.schedule(succeed(solo.arrived), delay=solo.after_s))
 
     def stop(self, flow: Flow) -> float:
         """Takes a flow off its links; returns the bytes that it has sent. Its ``done`` never happens."""
@@ -165,9 +204,10 @@ class SharedNetwork:
     def load_bps(self, name: str) -> float:
         """What a link carries, now."""
         link = self._links.get(name)
-        return 0.0 if link is None else sum(self.rate_bps(f) for f in link.flows)
+        return 0.0 if link is None else sum(self.rate_bps(f) * f.count for f in link.flows)
 
-    def _links_of(self, route: Sequence[Leg]) -> tuple[Link, ...]:
+    def links_of(self, route: Sequence[Leg]) -> tuple[Link, ...]:
+        """The links of a route."""
         known = self._routes.get(id(route))
         if known is None or known[0] is not route:
             links = tuple(dict.fromkeys(self._link(leg) for leg in route))
@@ -187,7 +227,7 @@ class SharedNetwork:
     def _settle_soon(self) -> None:
         if not self._settling:
             self._settling = True
-            event = _succeed(self._env.event())
+            event = succeed(self._env.event())
             event.callbacks.append(lambda _: self._settle())
             self._env.schedule(event, priority=_AFTER_ALL_ELSE)
 
@@ -199,11 +239,12 @@ class SharedNetwork:
         regroup: dict[Flow, None] = {}
         for link in dict.fromkeys(link for flow in arrived for link in flow.links):
             self._refresh(link)
-            if len(link.flows) == 1:  # its flow is no longer alone on it: it belongs to another bundle now
+            if link.crossing == 1:  # its flow is no longer alone on it: it belongs to another bundle now
                 regroup |= link.flows
         for flow in arrived:
             for link in flow.links:
                 link.coming -= 1
+                link.crossing += flow.count
                 link.flows[flow] = None
         regroup |= dict.fromkeys(arrived)
         for flow in regroup:
@@ -221,7 +262,7 @@ class SharedNetwork:
             change = link.capacity.next_change(now)
             if change < math.inf:
                 link.watched = True
-                event = _succeed(self._env.event())
+                event = succeed(self._env.event())
                 event.callbacks.append(lambda _: self._changed(link))
                 self._env.schedule(event, delay=change - now)
 
@@ -242,12 +283,12 @@ class SharedNetwork:
         if old is not None:
             old.advance(now)
             left_bits = flow.ends_at - old.served_bits
-            if left_bits <= _NOTHING_BITS:  # it ends at this very instant
+            if left_bits <= NOTHING_BITS:  # it ends at this very instant
                 self._end(flow)
                 return
             self._leave(flow)
-        shared = tuple(link for link in flow.links if len(link.flows) > 1)
-        cap_bps = min(link.rate_bps for link in flow.links)
+        shared = tuple(link for link in flow.links if link.crossing > 1)
+        cap_bps = min(flow.own_bps, *(link.rate_bps for link in flow.links))
         key = (*(link.name for link in shared), cap_bps)
         bundle = self._bundles.get(key)
         if bundle is None:
@@ -255,12 +296,12 @@ class SharedNetwork:
             for link in shared:
                 link.bundles[bundle] = None
         bundle.advance(now)
-        bundle.size += 1
+        bundle.size += flow.count
         flow.bundle = bundle
         flow.ends_at = bundle.served_bits + left_bits
         heapq.heappush(bundle.heap, (flow.ends_at, flow.number, flow))
         for link in shared:
-            link.demand_bps += cap_bps
+            link.demand_bps += cap_bps * flow.count
             self._dirty[link] = None
         if not shared or bundle.rate_bps == 0:
             self._set_rate(bundle, cap_bps, now)
@@ -271,9 +312,9 @@ class SharedNetwork:
         bundle = flow.bundle
         assert bundle is not None
         flow.bundle = None
-        bundle.size -= 1
+        bundle.size -= flow.count
         for link in bundle.links:
-            link.demand_bps -= bundle.cap_bps
+            link.demand_bps -= bundle.cap_bps * flow.count
             self._dirty[link] = None
         if bundle.size == 0:
             bundle.version += 1
@@ -283,12 +324,16 @@ class SharedNetwork:
 
     def _end(self, flow: Flow) -> None:
         self._take_off(flow)
-        flow.done.succeed(True)
+        if flow.ended is None:
+            flow.done.succeed(True)
+        else:
+            flow.ended()
 
     def _take_off(self, flow: Flow) -> None:
         self._leave(flow)
         for link in flow.links:
             del link.flows[flow]
+            link.crossing -= flow.count
             if not link.flows:
                 link.demand_bps = 0.0  # rounding does not add up over a run
 
@@ -299,26 +344,12 @@ class SharedNetwork:
         for start in dirty:
             if not start.narrow and not start.was_narrow:
                 continue  # it held nobody back before and does not now
-            for bundle, rate_bps in max_min(self._component(start, seen)).items():
+            for bundle, rate_bps in max_min(connected(start, seen)).items():
                 if rate_bps != bundle.rate_bps:
                     bundle.advance(now)
                     self._set_rate(bundle, rate_bps, now)
         for link in dirty:
             link.was_narrow = link.narrow
-
-    def _component(self, start: Link, seen: set[Bundle]) -> list[Bundle]:
-        component: list[Bundle] = []
-        waiting = [b for b in start.bundles if b not in seen]
-        seen.update(waiting)
-        while waiting:
-            bundle = waiting.pop()
-            component.append(bundle)
-            for link in bundle.links:
-                if link.narrow:
-                    fresh = [b for b in link.bundles if b not in seen]
-                    seen.update(fresh)
-                    waiting += fresh
-        return component
 
     def _set_rate(self, bundle: Bundle, rate_bps: float, now: float) -> None:
         bundle.rate_bps = rate_bps
@@ -331,31 +362,35 @@ class SharedNetwork:
         bundle.version += 1
         if bundle.heap and bundle.rate_bps > 0:
             left_bits = max(0.0, bundle.heap[0][0] - bundle.served_bits)
-            heapq.heappush(self._ends, (now + left_bits / bundle.rate_bps, bundle.version, bundle.number, bundle))
+            # Of several that end together the oldest comes first, on every machine and in every run.
+            due_s = now + left_bits / bundle.rate_bps
+            heapq.heappush(self._ends, (due_s, bundle.number, bundle.version, bundle))
 
     def _wake_up(self) -> None:
         """Makes sure to be there when the next flow ends."""
-        while self._ends and self._ends[0][1] != self._ends[0][3].version:
+        while self._ends and self._ends[0][2] != self._ends[0][3].version:
             heapq.heappop(self._ends)
         if self._ends and self._ends[0][0] < self._wakes_at:
             self._wakes_at = self._ends[0][0]
-            event = _succeed(self._env.event())
-            event.callbacks.append(lambda _: self._finish_flows())
-            self._env.schedule(event, delay=max(0.0, self._wakes_at - self._env.now))
+            self._wake = succeed(self._env.event())
+            self._wake.callbacks.append(self._finish_flows)
+            self._env.schedule(self._wake, delay=max(0.0, self._wakes_at - self._env.now))
 
-    def _finish_flows(self) -> None:
+    def _finish_flows(self, wake: simpy.Event) -> None:
         """Ends every flow that is due now."""
+        if wake is not self._wake:
+            return  # something else was due earlier, and what this one was for has another one since
         now = self._env.now
         self._wakes_at = math.inf
         horizon = now + 4 * math.ulp(now)  # the clock may have been set a rounding short of what was due
-        while self._ends and (self._ends[0][0] <= horizon or self._ends[0][1] != self._ends[0][3].version):
-            _, version, _, bundle = heapq.heappop(self._ends)
+        while self._ends and (self._ends[0][0] <= horizon or self._ends[0][2] != self._ends[0][3].version):
+            _, _, version, bundle = heapq.heappop(self._ends)
             if version != bundle.version:
                 continue
             bundle.advance(now)
             due_bits = bundle.heap[0][0]
             bundle.served_bits = max(bundle.served_bits, due_bits)
-            while bundle.heap and bundle.heap[0][0] <= bundle.served_bits + _NOTHING_BITS:
+            while bundle.heap and bundle.heap[0][0] <= bundle.served_bits + NOTHING_BITS:
                 flow = heapq.heappop(bundle.heap)[2]
                 if flow.bundle is bundle:
                     self._end(flow)
@@ -364,10 +399,3 @@ class SharedNetwork:
         if self._dirty:
             self._settle_soon()
         self._wake_up()
-
-
-def _succeed(event: simpy.Event) -> simpy.Event:
-    """Marks an event as one that will have succeeded, for scheduling by hand."""
-    event._ok = True
-    event._value = True
-    return event

@@ -13,15 +13,18 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import simpy
 
-from devices.compute import training_s
+from devices.compute import flops_s, inference_s, training_s
 from emulator.ledger import BROKEN, COMPUTE, DONE, GROUP_OPERATION, TRANSFER, Ledger, Tag
 from emulator.registry import Chosen
 from emulator.world.activities import Activities, Place
+from emulator.world.batch import Batch
 from emulator.world.disturbances import Disturbances
-from emulator.world.fleet import CLOUD, Fleet, Leg
-from emulator.world.network import Network
+from emulator.world.fleet import CLOUD, Fleet, Leg, Numbers
+from emulator.world.network import Instants, Network, happens_at
 from emulator.world.operations import Meeting, OperationCost
 from emulator.world.overtime import OverTime, Product, time_to_accumulate
 
@@ -55,11 +58,13 @@ class World:
         self.fleet = fleet
         self.workload = workload
         self.ledger = ledger
-        self._network = network
+        self.network = network
+        self.batch = Batch(self)
         self._disturbances = disturbances or Disturbances()
         slowed = self._disturbances.speeds
         self._speeds = {**speeds, **{c: Product([f[c] for f in (speeds, slowed) if c in f]) for c in slowed}}
         self._activities: Activities | None = None
+        self._given_up: set[tuple[int, int]] = set()  # round and group
         if self._disturbances.any:
             self.watch()
 
@@ -75,12 +80,27 @@ class World:
         """Whether nobody is ever away, so that nobody needs to ask."""
         return not self._disturbances.any
 
-    def present(self, clients: Sequence[int]) -> list[int]:
-        """Those of these clients that can be reached now: online, and behind a server that is up."""
+    @property
+    def calm(self) -> bool:
+        """Whether nothing is ever cut off, so that what many clients do can be worked out together (`batch`)."""
+        return self._activities is None
+
+    def is_up(self, node: str) -> bool:
+        """Whether a node works now (it may sleep)."""
+        return self._disturbances.up(node, self.now)
+
+    def present(self, clients: Sequence[int], server: str = CLOUD) -> list[int]:
+        """Those of these clients that a server can reach now: online, and the server (for the cloud, their edge) is up."""
         if self.all_present:
             return list(clients)
-        names = self.fleet.client_names
-        return [c for c in clients if self._disturbances.awake(names[c], self.now) and self.home(c) is not None]
+        if not self.is_up(server):
+            return []
+        names, everywhere = self.fleet.client_names, server != CLOUD
+        return [
+            c
+            for c in clients
+            if self._disturbances.awake(names[c], self.now) and (everywhere or self.home(c) is not None)
+        ]
 
     def home(self, client: int) -> str | None:
         """The server right above a client now; None while that is down and its clients wait."""
@@ -124,7 +144,8 @@ class World:
         self._cut(self.fleet.client_names[client])
 
     def give_up_group(self, round: int, group: int) -> None:  # noqa: A002
-        """Cuts off what a group has under way in a round."""
+        """Cuts off what a group has under way in a round; whatever it begins afterwards in this round is lost at once."""
+        self._given_up.add((round, group))
         self._cut((round, group))
 
     def _cut(self, place: Place) -> None:
@@ -134,31 +155,37 @@ class World:
 
     # Requests.
 
-    def send(self, sender: str, receiver: str, size_bytes: int, tag: Tag) -> simpy.Event:
+    def send(self, sender: str, receiver: str, size_bytes: int, tag: Tag, via: str = CLOUD) -> simpy.Event:
         """Sends bytes from one node to another over every link between them; a row for each hop.
 
-        Where one of the nodes on the way is down it is lost at once, without a row. Where a link is out it waits.
+        ``via`` names the edge that serves two clients who send to each other, where it is not each one's own. Where one of
+        the nodes on the way is down it is lost at once, without a row. Where a link is out it waits.
         """
         start = self.now
         if self._activities is None:
-            route = self.fleet.route(sender, receiver)
+            route = self.fleet.route(sender, receiver, *self._common_edge(sender, receiver, via))
             return _then(
-                self._network.transfer(route, size_bytes), lambda: self._book_transfer(route, start, size_bytes, tag)
+                self.network.transfer(route, size_bytes), lambda: self._book_transfer(route, start, size_bytes, tag)
             )
-        servers = self._servers_between(sender, receiver)
+        servers = self._common_edge(sender, receiver, via) or self._servers_between(sender, receiver)
         if servers is None:
             return _lost(self.env)
         route = self.fleet.route(sender, receiver, *servers)
         nodes = dict.fromkeys((sender, *servers, receiver))
-        if not all(self._disturbances.up(node, start) for node in nodes):
+        if (tag.round, tag.group) in self._given_up or not all(self._disturbances.up(n, start) for n in nodes):
             return _lost(self.env)
-        transfer = self._network.start(route, size_bytes)
+        transfer = self.network.start(route, size_bytes)
         return self._activities.begin(
             transfer.arrived,
             (*nodes, *(leg.link for leg in route), (tag.round, tag.group)),
             lambda: self._book_transfer(route, start, size_bytes, tag),
             lambda: self._book_transfer(route, start, transfer.stop(), tag, BROKEN),
         )
+
+    def _common_edge(self, sender: str, receiver: str, via: str) -> tuple[str, ...]:
+        if via == CLOUD or self.fleet.number(sender) is None or self.fleet.number(receiver) is None:
+            return ()
+        return via, via
 
     def _servers_between(self, sender: str, receiver: str) -> tuple[str, ...] | None:
         """The servers through which a client reaches one that is not its aggregator; None where there is none now."""
@@ -198,7 +225,17 @@ class World:
         """The least time that a transfer can take, at the best of times."""
         route = self.fleet.route(sender, receiver)
         fixed_s = sum(leg.latency_s for leg in route if leg.jitter is None)
-        return fixed_s + 8 * size_bytes / min(self._network.peak_bps(leg) for leg in route)
+        return fixed_s + 8 * size_bytes / min(self.network.peak_bps(leg) for leg in route)
+
+    def predict(self, client: int, flops: float, samples: int, batch_size: int, tag: Tag) -> simpy.Event:
+        """Other work on a client's device than training: so many FLOPs for each sample, in one pass (a prediction)."""
+        seconds = inference_s(self.fleet.client_devices[client], flops, samples, batch_size)
+        return self._busy(COMPUTE, client, seconds, tag, samples)
+
+    def serve(self, server: str, flops: float, tag: Tag) -> simpy.Event:
+        """Computation on a server's device: so many floating-point operations at its effective speed."""
+        start, seconds = self.now, flops_s(self.fleet.device(server), flops)
+        return _then(self._timeout(seconds), lambda: self.ledger.add(COMPUTE, server, start, self.now, tag))
 
     def group_operation(
         self, aggregator: str, members: Sequence[int], operation: Chosen, vectors: int, size: int, tag: Tag
@@ -264,29 +301,42 @@ class World:
             for client, end in ends.items():
                 self.ledger.add(kind, self.fleet.client_names[client], start, end, tag)
 
-        return _then(self._timeout(max(ends.values(), default=start) - start), book)
+        return _then(happens_at(self.env, max(ends.values(), default=start)), book)
 
     def _busy(self, kind: str, client: int, seconds: float, tag: Tag, samples: int = 0) -> simpy.Event:
         """A client at work for so many seconds, more where its device is slower than its profile says."""
         start, who = self.now, self.fleet.client_names[client]
-        lasts_s = self._end_of_work(client, seconds) - start if client in self._speeds else seconds
+        end = self._end_of_work(client, seconds)
         if self._activities is None:
             return _then(
-                self._timeout(lasts_s), lambda: self.ledger.add(kind, who, start, self.now, tag, samples=samples)
+                happens_at(self.env, end), lambda: self.ledger.add(kind, who, start, self.now, tag, samples=samples)
             )
-        if not self._disturbances.up(who, start):
+        if (tag.round, tag.group) in self._given_up or not self._disturbances.up(who, start):
             return _lost(self.env)
 
         def cut_off() -> None:
-            share = (self.now - start) / lasts_s if lasts_s else 1.0
+            share = (self.now - start) / (end - start) if end > start else 1.0
             self.ledger.add(kind, who, start, self.now, tag, samples=int(samples * share), status=BROKEN)
 
         return self._activities.begin(
-            self._timeout(lasts_s),
+            happens_at(self.env, end),
             (who, (tag.round, tag.group)),
             lambda: self.ledger.add(kind, who, start, self.now, tag, samples=samples),
             cut_off,
         )
+
+    def ends_of_work(
+        self, clients: Numbers, starts_s: Instants, seconds: npt.NDArray[np.float64]
+    ) -> npt.NDArray[np.float64]:
+        """When clients are done with so many seconds of work, each from an instant on."""
+        ends_s = starts_s + seconds
+        if self._speeds:
+            begun_s = np.broadcast_to(starts_s, len(clients))
+            for i, client in enumerate(clients.tolist()):
+                speed = self._speeds.get(client)
+                if speed is not None:
+                    ends_s[i] = time_to_accumulate(speed, float(begun_s[i]), float(seconds[i]))
+        return ends_s
 
     def _end_of_work(self, client: int, seconds: float) -> float:
         speed = self._speeds.get(client)

@@ -8,12 +8,14 @@ with a mix from Dir(alpha).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
 from emulator.grouping.formation.cov import CovParams, cov
 from emulator.grouping.quality import cov as cov_of
 from emulator.grouping.view import ClientView, group_view
+from emulator.registry import Chosen, formations
 
 EDGES, CLIENTS, LABELS = 3, 100, 10
 
@@ -29,6 +31,9 @@ PUBLISHED: dict[tuple[float, float], tuple[float, float]] = {
     (1.0, 0.5): (5.02, 0.20),
     (1.0, 1.0): (5.00, 0.20),
 }
+
+OTHERS = ("random", "cdg", "qcid", "kld")
+SIZES = (5, 6, 7, 8, 9, 10, 11)  # to which the other rules are tuned: the mean sizes of the table lie between
 
 
 @dataclass(frozen=True)
@@ -80,3 +85,35 @@ def measure(alpha: float, max_cov: float, seeds: range = range(10), mean: float 
         mean_size=float(np.mean([run[0].mean() for run in runs])),
         mean_cov=float(np.mean([cov_of(run[1]).mean() for run in runs])),
     )
+
+
+def rule_of_size(name: str, size: int) -> Chosen:
+    """A rule that forms groups of ``size`` clients; CoV-Grouping does so where any CoV will do."""
+    params = formations[name].params
+    keys = {"min_size" if "min_size" in params.model_fields else "size": size}
+    return Chosen("formation", name, params(**keys, **({"max_cov": 9.0} if name == "cov" else {})))
+
+
+@cache
+def by_rule(rule: Chosen, alpha: float, seeds: range = range(10)) -> tuple[float, float]:
+    """Mean group size and mean CoV of a rule, over the fleets of all seeds (the same for every rule)."""
+    sizes_, covs = [], []
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        edges = [fleet(CLIENTS, alpha, rng) for _ in range(EDGES)]
+        total = sum(edge.label_counts for edge in edges).sum(axis=0)  # type: ignore[union-attr]
+        found = []
+        for e, edge in enumerate(edges):
+            clients = ClientView(edge.label_counts, edge.samples, fleet_counts=total)
+            groups = rule(clients, np.random.default_rng([seed, e]))
+            found.append(group_view(clients, groups).label_counts)
+        labels = np.concatenate(found)
+        sizes_.append(EDGES * CLIENTS / len(labels))
+        covs.append(cov_of(labels).mean())
+    return float(np.mean(sizes_)), float(np.mean(covs))
+
+
+def at_size(name: str, alpha: float, mean_size: float) -> float:
+    """The mean CoV of a rule that is tuned to a mean group size: on the line between the sizes beside it."""
+    points = [by_rule(rule_of_size(name, size), alpha) for size in SIZES]
+    return float(np.interp(mean_size, [p[0] for p in points], [p[1] for p in points]))

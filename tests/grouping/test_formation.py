@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 
 from emulator.errors import InputError
+from emulator.grouping.formation.cdg import CdgParams
 from emulator.grouping.formation.cov import CovParams
+from emulator.grouping.formation.kld import KldParams
+from emulator.grouping.formation.qcid import QcidParams
 from emulator.grouping.formation.random_groups import RandomParams
 from emulator.grouping.view import ClientView
 from emulator.registry import Chosen, NoParams, Params, Scale, aggregations, formations, samplings, schedules
@@ -27,6 +30,9 @@ CHOICES: list[tuple[str, Params]] = [
     ("single", NoParams()),
     ("random", RandomParams(size=4)),
     ("cov", CovParams()),
+    ("cdg", CdgParams(size=4)),
+    ("kld", KldParams()),
+    ("qcid", QcidParams()),
 ]
 
 
@@ -73,10 +79,11 @@ def test_random_groups_mix_all_clients_evenly() -> None:
 
 def test_what_a_rule_needs() -> None:
     assert {name: formations[name].facts["needs"] for name, _ in CHOICES} == {
-        "all": (), "single": (), "random": (), "cov": ("label-counts",)
+        "all": (), "single": (), "random": (), "cov": ("label-counts",), "cdg": ("label-counts",),
+        "kld": ("label-counts", "label-mix"), "qcid": ("label-counts",),
     }  # fmt: skip
     smallest = {name: formations[name].facts["smallest"](params) for name, params in CHOICES}
-    assert smallest == {"all": 1, "single": 1, "random": 4, "cov": 5}
+    assert smallest == {"all": 1, "single": 1, "random": 4, "cov": 5, "cdg": 4, "kld": 5, "qcid": 5}
 
 
 def test_only_groups_larger_than_the_fleet_are_a_problem_wherever_groups_are_formed() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from emulator.grouping.schedule import EveryParams, every, fixed
+from emulator.grouping.schedule import EveryParams, GrowingParams, every, fixed, growing, growing_count
 from emulator.registry import Chosen, NoParams, schedules
 
 
@@ -22,3 +22,20 @@ def test_names_and_limits() -> None:
     assert {"fixed", "every"} <= set(schedules.names())
     with pytest.raises(ValidationError, match="rounds"):
         EveryParams(rounds=0)
+
+
+@pytest.mark.parametrize(
+    ("shape", "rate", "counts"),
+    [
+        ("linear", 0.5, [4, 6, 8, 10, 12]),  # 4 (0.5 (t - 1) + 1)
+        ("log", 1.0, [4, 6, 8, 9, 10]),  # 4 (ln t + 1) = 4, 6.77, 8.39, 9.55, 10.44
+        ("exp", 0.25, [4, 5, 6, 7, 9]),  # 4 · 1.25^(t - 1) = 4, 5, 6.25, 7.81, 9.77
+    ],
+)
+def test_growing_counts_are_the_published_functions_rounded_down(shape: str, rate: float, counts: list[int]) -> None:
+    params = GrowingParams.model_validate({"shape": shape, "rate": rate, "start": 4})
+    assert [growing_count(r, params) for r in range(5)] == counts
+    assert all(growing(r, params) for r in range(5))
+    slow = GrowingParams(shape="linear", rate=0.1, start=1)
+    assert [r for r in range(31) if growing(r, slow)] == [0, 10, 20, 30]
+    assert growing_count(10**6, params) > counts[-1]

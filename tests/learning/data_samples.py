@@ -21,6 +21,15 @@ def fingerprint(kind: str, **params: object) -> str:
     return text
 
 
+def check_outline(data: ArraySet, kind: str, **params: object) -> None:
+    """What a set says of itself without its samples is what it holds."""
+    plugin = data_sets[kind]
+    outline = plugin.facts["outline"](plugin.params.model_validate(params))
+    assert np.array_equal(outline.y_train, data.y_train)
+    assert outline.y_train.dtype == np.int64
+    assert (outline.classes, outline.shape) == (data.classes, data.shape)
+
+
 def check_form(data: ArraySet) -> None:
     for x, y in ((data.x_train, data.y_train), (data.x_test, data.y_test)):
         assert x.dtype == np.float32

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from data_samples import check_form, fingerprint, load
+from data_samples import check_form, check_outline, fingerprint, load
 from pydantic import ValidationError
 
 from emulator.errors import InputError
@@ -66,6 +66,8 @@ def test_synthetic_depends_on_its_own_seed_alone() -> None:
     shorter = load("synthetic", train_samples=100)
     assert np.array_equal(shorter.x_test, a.x_test)
     assert set(np.bincount(a.y_train)) == {500}
+    check_outline(a, "synthetic")
+    check_outline(other, "synthetic", seed=1)
     assert fingerprint("synthetic") == fingerprint("synthetic") != fingerprint("synthetic", seed=1)
 
 
@@ -120,6 +122,7 @@ def test_idx_sets(tmp_path: Path, kind: str, folder: str, mean: float, std: floa
     x_train, y_train, x_test, y_test = write_idx(tmp_path / folder / "raw", MNIST_FILES, packed=packed)
     data = load(kind, root=str(tmp_path))
     check_form(data)
+    check_outline(data, kind, root=str(tmp_path))
     assert data.shape == data_sets[kind].facts["shape"]
     assert data.classes == 10
     assert np.array_equal(data.y_train, y_train)
@@ -137,6 +140,7 @@ def test_emnist_images_stand_upright_and_letters_count_from_zero(tmp_path: Path)
         x_train, y_train, _, _ = write_idx(root / "EMNIST/raw", names, packed=True, first_label=first, classes=classes)  # type: ignore[arg-type]
         data = load("emnist", root=str(root), split=split)
         check_form(data)
+        check_outline(data, "emnist", root=str(root), split=split)
         assert data.classes == classes
         assert data.y_train.min() == 0
         assert np.array_equal(data.y_train, y_train.astype(int) - first)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from data_samples import check_form, fingerprint, load
+from data_samples import check_form, check_outline, fingerprint, load
 
 from emulator.errors import InputError
 from emulator.learning.data.cifar import read_batch
@@ -72,6 +72,7 @@ def test_cifar10(tmp_path: Path, write: Callable[[dict[str, Any]], bytes]) -> No
     batches = write_cifar(tmp_path / "cifar-10-batches-py", CIFAR10_NAMES, "labels", 10, write)
     data = load("cifar10", root=str(tmp_path))
     check_form(data)
+    check_outline(data, "cifar10", root=str(tmp_path))
     assert data.shape == data_sets["cifar10"].facts["shape"] == (3, 32, 32)
     assert (data.classes, len(data.y_train), len(data.y_test)) == (10, 30, 6)
     assert data.y_train.tolist() == [label for b in batches[:5] for label in b["labels"]]
@@ -85,6 +86,7 @@ def test_cifar10(tmp_path: Path, write: Callable[[dict[str, Any]], bytes]) -> No
 def test_cifar100_has_its_fine_labels(tmp_path: Path) -> None:
     batches = write_cifar(tmp_path / "cifar-100-python", ["train", "test"], "fine_labels", 100, python2_pickle)
     data = load("cifar100", root=str(tmp_path))
+    check_outline(data, "cifar100", root=str(tmp_path))
     check_form(data)
     assert data.classes == 100
     assert data.y_train.tolist() == batches[0]["fine_labels"]

@@ -94,16 +94,25 @@ CHANGES = [
     ("topology.cloud_device=laptop", False),
     ("topology.sharing=dedicated", False),
     ("topology.speed={file: daily-load}", False),
+    ("topology.availability={trace: {file: phone-availability}, work: paused}", False),
     ("topology.links.access.up=1 Mbit/s", False),
     ("topology.links.backhaul.latency=1 s", False),
     ("topology.links.cell={up: 1 Mbit/s, down: 1 Mbit/s}", False),
     ("topology.links.cloud={up: 1 Mbit/s, down: 1 Mbit/s}", False),
     ("topology.links.peer={bandwidth: 1 Mbit/s}", False),
+    ("topology.links.latencies={file: eight-sites}", False),
     ("method.preset=fedavg", False),
     ("method.kind=grouped", False),
     ("method.aggregator=cloud", False),
+    ("method.estimator={kind: classifier-weights, epochs: 3}", False),
     ("method.formation={kind: random, size: 2}", False),
     ("method.schedule={kind: every, rounds: 2}", False),
+    ("method.min_members=2", False),
+    ("method.dividing={round: 5}", False),
+    ("method.wait_for_members={kind: quorum, share: 0.5}", False),
+    ("method.wait_for_groups={kind: deadline, after: 1 d}", False),
+    ("method.over_selection=0.0", False),
+    ("faults=[{kind: client-crash, at: [1 d]}]", False),
     ("method.sampling={kind: uniform, groups: 1}", False),
     ("method.participation=0.5", False),
     ("method.group_rounds=4", False),
@@ -123,6 +132,7 @@ CHANGES = [
     ("output.checkpoint=1 s", False),
 ]
 FURTHER = [  # below keys that stand above
+    ("topology.devices={mix: phone-mix, bandwidth: true}", False),
     ("method.local.epochs=2", True),
     ("method.local.momentum=0.5", True),
     ("method.local.weight_decay=0.01", True),
@@ -132,6 +142,7 @@ FURTHER = [  # below keys that stand above
     ("topology.links.access.loss=0.1", False),
     ("topology.links.access.jitter={kind: uniform, scale: 1 s}", False),
     ("topology.links.access.trace={file: lte-like}", False),
+    ("topology.links.access.trace={file: lte-like, end: hold, start: together}", False),
 ]
 
 

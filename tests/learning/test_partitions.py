@@ -35,6 +35,12 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("classes-per-client", {"classes": 1}),
     ("classes-per-client", {"classes": 3}),
     ("classes-per-client", {"classes": 4, "samples_per_client": 50}),
+    ("label-blocks", {}),
+    ("label-blocks", {"alpha": 0.5, "min_samples": 5, "max_samples": 15}),
+    ("dominant-label", {"beta": 0.7}),
+    ("dominant-label", {"beta": 1.0, "samples_per_client": 20}),
+    ("rotation", {"degrees": [0, 90, 180, 270]}),
+    ("rotation", {"of": {"kind": "dirichlet", "alpha": 1.0, "samples_per_client": 30}}),
 ]
 
 

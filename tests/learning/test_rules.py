@@ -173,5 +173,5 @@ def test_clients_that_never_trained_start_from_zero_and_scaffold_travels_twice()
     assert [float(s.abs().sum()) for s in states] == [0.0, 0.0]
     assert RuleMemory(cast(Lab, PlainLab()), chosen("sgd"), CLIENTS).of(2) is None
     assert {k: local_rules[k].function(local_rules[k].params()).vectors for k in local_rules.names()} == {
-        "feddyn": 1, "fedprox": 1, "scaffold": 2, "sgd": 1,
+        "classifier-sgd": 1, "feddyn": 1, "fedprox": 1, "scaffold": 2, "sgd": 1,
     }  # fmt: skip

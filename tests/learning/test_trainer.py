@@ -14,7 +14,7 @@ from emulator.errors import HflError
 from emulator.learning.facts import model_facts
 from emulator.learning.flat import FlatModel
 from emulator.learning.stacked import CannotStackError, StackedModel
-from emulator.learning.trainer import COPIES, Trained, Trainer, TrainingData, TrainJob
+from emulator.learning.trainer import COPIES, Trained, Trainer, TrainingData, TrainJob, Update
 from emulator.learning.workers import WorkerPool, deal
 from emulator.registry import Chosen, local_rules, models
 from emulator.rng import stream
@@ -37,6 +37,7 @@ RULES = {
     "fedprox": {"mu": 0.1},
     "scaffold": {},
     "feddyn": {"alpha": 0.1},
+    "classifier-sgd": {"momentum": 0.5, "weight_decay": 0.01, "clip": 2.0},
 }
 SIZES = [9, 4, 17, 1, 8, 12, 5, 16, 3, 10, 7, 11, 2]  # samples of the clients; more clients than places in a stack
 
@@ -106,7 +107,7 @@ def test_stacked_training_agrees_with_one_by_one(model: tuple[str, tuple[int, ..
             assert float((together.own - one.own).abs().max()) < 1e-3 * scale
 
 
-@pytest.mark.parametrize("rule", ["sgd", "scaffold"])
+@pytest.mark.parametrize("rule", ["sgd", "scaffold", "classifier-sgd"])
 @pytest.mark.parametrize("model", MODELS, ids=lambda m: m[0])
 def test_a_result_does_not_depend_on_the_company(model: tuple[str, tuple[int, ...], dict[str, Any]], rule: str) -> None:
     trainer = make_trainer(*model, stacked=True)
@@ -126,7 +127,7 @@ def pools() -> Iterator[list[WorkerPool]]:
         pool.close()
 
 
-@pytest.mark.parametrize("rule", ["sgd", "scaffold"])
+@pytest.mark.parametrize("rule", ["sgd", "scaffold", "classifier-sgd"])
 def test_one_worker_two_workers_and_this_process_agree_in_every_bit(pools: list[WorkerPool], rule: str) -> None:
     torch.set_num_threads(1)
     jobs = make_jobs(*MODELS[1], rule, list(range(len(SIZES))))
@@ -136,6 +137,61 @@ def test_one_worker_two_workers_and_this_process_agree_in_every_bit(pools: list[
         assert all(same(found[i], here[i]) for i in range(len(jobs)))
         few = dict(pool.train(jobs[3:5], [1, 1]))
         assert all(same(few[i], here[3 + i]) for i in range(2))
+
+
+@pytest.mark.parametrize("stacked", [True, False])
+@pytest.mark.parametrize("model", [*MODELS, ("resnet-1block", (1, 8, 8), {"norm": "batch"})], ids=lambda m: m[0])
+def test_training_the_classifier_alone_leaves_all_before_it_as_it_is_in_every_bit(
+    model: tuple[str, tuple[int, ...], dict[str, Any]], stacked: bool
+) -> None:
+    trainer = make_trainer(*model, stacked=stacked)
+    jobs = make_jobs(*model, "classifier-sgd", [2, 5, 7])
+    sizes = [p.numel() for p in fresh(*model).parameters()]
+    trained = slice(sum(sizes[:-2]), sum(sizes))  # the last layer's weights and biases; buffers come behind them
+    for result in results(trainer, jobs):
+        moved = result.state != jobs[0].weights
+        assert moved[trained].double().mean() > 0.5
+        assert not moved[: trained.start].any()
+        assert not moved[trained.stop :].any()
+    # What is not frozen trains as before: the trainer keeps nothing of it.
+    after = results(trainer, make_jobs(*model, "sgd", [2]))
+    assert same(after[0], results(make_trainer(*model, stacked=stacked), make_jobs(*model, "sgd", [2]))[0])
+
+
+@pytest.mark.parametrize("stacked", [True, False])
+def test_training_the_classifier_alone_is_regression_on_the_features(stacked: bool) -> None:
+    model = MODELS[1]  # has dropout, which a frozen extractor does not
+    (found,) = results(make_trainer(*model, stacked=stacked), make_jobs(*model, "classifier-sgd", [2]))
+    module, data = fresh(*model).eval(), make_data(model[1])
+    extractor, last = module[:-1], module[-1]
+    assert isinstance(last, nn.Linear)
+    velocity = [torch.zeros_like(p) for p in last.parameters()]
+    for epoch in (1, 2):
+        order = torch.from_numpy(stream(3, "batches", 2, 2, epoch).permutation(data.parts[2]))
+        for batch in order.split(4):
+            features = extractor(data.x[batch]).detach()
+            gradients = torch.autograd.grad(
+                nn.functional.cross_entropy(last(features), data.y[batch]), list(last.parameters())
+            )
+            decayed = [g + 0.01 * p.detach() for g, p in zip(gradients, last.parameters(), strict=True)]
+            norm = torch.cat([g.flatten() for g in decayed]).norm()
+            for p, v, g in zip(last.parameters(), velocity, decayed, strict=True):
+                v.mul_(0.5).add_(g * min(1.0, 2.0 / float(norm)))
+                p.data.sub_(0.05 * v)
+    expected = torch.cat([p.detach().flatten() for p in last.parameters()])
+    assert float((found.state[-len(expected) :] - expected).abs().max()) < TOLERANCE
+
+
+def test_a_rule_of_any_kind_can_be_kept_to_the_classifier() -> None:
+    # Its own state moves every weight of SCAFFOLD; the mask holds those before the last layer nevertheless.
+    (job,) = make_jobs(*MODELS[0], "scaffold", [4])
+    weights = job.weights.clone()
+    mask = torch.zeros_like(weights)
+    mask[-170:] = 1
+    Update(job, job.vectors(), mask).step(weights, torch.ones_like(weights), lambda g: [g.view(1, -1)])
+    moved = weights != job.weights
+    assert not moved[:-170].any()
+    assert moved[-170:].all()
 
 
 def test_an_error_in_a_worker_is_raised_here_and_the_pool_goes_on(pools: list[WorkerPool]) -> None:

@@ -118,13 +118,15 @@ def test_work_that_is_paused_goes_on_where_it_stopped(small: Small, tmp_path: Pa
     middle = (training.start_s + training.end_s) / 2
     trace = tmp_path / "away.csv"
     trace.write_text(f"# end: hold\ntime [s],availability [1]\n0,1\n{middle!r},0\n{middle + 100!r},1\n")
-    session = played(small(*FLAT, f"topology.availability={{file: '{trace}', start: together, work: paused}}"))
+    session = played(
+        small(*FLAT, f"topology.availability={{trace: {{file: '{trace}', start: together}}, work: paused}}")
+    )
     (paused,) = rows(session, ledger.COMPUTE, "client-5")
     assert paused.status == ledger.DONE
     assert paused.end_s - paused.start_s == pytest.approx(training.end_s - training.start_s + 100)
     assert session.metrics[-1]["bytes_wasted"] == 0
     assert session.metrics[-1]["loss"] == plain.metrics[-1]["loss"]
-    lost = played(small(*FLAT, f"topology.availability={{file: '{trace}', start: together, work: lost}}"))
+    lost = played(small(*FLAT, f"topology.availability={{trace: {{file: '{trace}', start: together}}, work: lost}}"))
     assert {r.who for r in rows(lost, ledger.COMPUTE, status=ledger.BROKEN)} >= {"client-5"}
 
 
@@ -134,7 +136,9 @@ def test_a_transfer_that_is_paused_goes_on_where_it_stopped(small: Small, tmp_pa
     middle = upload.start_s + (upload.end_s - upload.start_s - 0.020) / 2
     trace = tmp_path / "away.csv"
     trace.write_text(f"# end: hold\ntime [s],availability [1]\n0,1\n{middle!r},0\n{middle + 50!r},1\n")
-    session = played(small(*FLAT, f"topology.availability={{file: '{trace}', start: together, work: paused}}"))
+    session = played(
+        small(*FLAT, f"topology.availability={{trace: {{file: '{trace}', start: together}}, work: paused}}")
+    )
     (paused,) = rows(session, ledger.TRANSFER, "client-5", hop=ledger.CLIENT_SERVER)
     assert (paused.bytes, paused.status) == (upload.bytes, ledger.DONE)
     assert paused.end_s - paused.start_s == pytest.approx(upload.end_s - upload.start_s + 50)
@@ -143,7 +147,7 @@ def test_a_transfer_that_is_paused_goes_on_where_it_stopped(small: Small, tmp_pa
 def test_the_round_waits_for_somebody_and_time_passes(small: Small, tmp_path: Path) -> None:
     trace = tmp_path / "late.csv"
     trace.write_text("# end: hold\ntime [s],availability [1]\n0,0\n3600,1\n")
-    session = played(small(*FLAT, f"topology.availability={{file: '{trace}', start: together}}"))
+    session = played(small(*FLAT, f"topology.availability={{trace: {{file: '{trace}', start: together}}}}"))
     assert min(r.start_s for r in rows(session, ledger.COMPUTE)) > 3600
     assert session.stopped_by == "rounds"
 

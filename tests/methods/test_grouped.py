@@ -105,6 +105,15 @@ def test_one_group_an_edge_and_all_sampled_is_hierfavg(small: Small) -> None:
     assert hier.metrics == groups.metrics
 
 
+def test_where_all_groups_take_part_unbiased_is_by_samples(small: Small) -> None:
+    words = ("method.formation={kind: random, size: 2}", "method.sampling={kind: uniform, share: 1.0}")
+    by_samples = played(small(*words))
+    unbiased = played(small(*words, "method.aggregation=unbiased"))
+    assert [m["loss"] for m in unbiased.metrics] == pytest.approx([m["loss"] for m in by_samples.metrics], rel=1e-5)
+    some = played(small(words[0], "method.sampling={kind: esrcov, groups: 2}", "method.aggregation=unbiased"))
+    assert some.rounds == 2
+
+
 def test_groups_of_one_are_fedavg_with_k_times_e_epochs(small: Small) -> None:
     alone = played(
         small(

@@ -65,8 +65,8 @@ def test_it_accepts_the_bundled_scenarios_and_their_resolved_form(name: str) -> 
 
 @pytest.mark.parametrize("name", sorted(presets()))
 def test_it_accepts_a_preset_by_name_and_with_changes(name: str) -> None:
-    for method in (name, f"{{preset: {name}}}", f"{{preset: {name}, local: {{epochs: 3}}, group_rounds: 2}}"):
-        text = SHORT.replace("METHOD", method)
+    for method in (name, f"{{preset: {name}}}", f"{{preset: {name}, local: {{epochs: 3}}, min_members: 2}}"):
+        text = SHORT.replace("METHOD", method).replace("iid}", "iid, public: 2}")  # that some estimators need
         assert loads(text)
         assert accepted(text)
         assert accepted(dump(loads(text).scenario))
@@ -77,10 +77,29 @@ def test_it_accepts_a_mix_of_slots() -> None:
     assert accepted(dump(loads(BASE).scenario))
 
 
+@pytest.mark.parametrize(
+    "partition",
+    [
+        "label-blocks",
+        "rotation",
+        "{kind: label-blocks, blocks: [[0, 1], [2]], alpha: 1.0, min_samples: 5, max_samples: 9, overlap: true}",
+        "{kind: dominant-label, beta: 0.7, labels: [3, 4]}",
+        "{kind: rotation, degrees: [90, 0], of: {kind: dirichlet, alpha: 1.0}}",
+    ],
+)
+def test_it_accepts_partitions_that_make_clusters(partition: str) -> None:
+    text = SHORT.replace("METHOD", "fedavg").replace("iid", partition)
+    assert loads(text)
+    assert accepted(text)
+    assert accepted(dump(loads(text).scenario))
+
+
 def refused() -> list[Any]:
-    """Broken scenarios that a schema can see to be broken: it knows no devices, nor what a preset leaves for a slot to give."""
+    """Broken scenarios that a schema can see to be broken: it knows no devices, nor what a preset leaves for a slot to give, nor
+    what belongs to a choice within a choice of the same slot.
+    """
     said = ("unknown", "expected", "is required", "needs a 'kind'", "at least one of")
-    unseen = ("unknown device", "method.formation.size: is required")
+    unseen = ("unknown device", "method.formation.size: is required", "data.partition.of.alpha: is required")
     return [c for c in cases() if any(s in c.values[1] for s in said) and not any(s in c.values[1] for s in unseen)]
 
 
@@ -140,7 +159,8 @@ def test_models_inside_a_plug_ins_parameters_are_among_the_definitions(monkeypat
 def test_every_plug_in_is_offered() -> None:
     text = json.dumps(SCHEMA)
     for slot, registry in Registry.by_slot.items():
-        # Estimators are needed by rules, trace formats and generators belong to commands: none is chosen in a scenario.
-        if slot not in ("estimator", "trace format", "trace generator"):
+        # Measurements are needed by rules, trace formats and generators by commands, figures by studies: none is chosen in
+        # a scenario.
+        if slot not in ("measurement", "trace format", "trace generator", "figure"):
             for name in registry.names():
                 assert json.dumps({"const": name}) in text, f"{slot} {name}"

@@ -22,8 +22,11 @@ from traces.content import DeviceMix, Trace
 from traces.reading import bundled, detect, find, read
 
 HEAD = "time [s],bandwidth [Mbit/s]\n"
+MIX = "device,share [%],speed [1]\n"
+LIKE_THIS = "write for example 'device,share [%],speed [1],bandwidth [Mbit/s]'"
 FORMATS = (
-    "csv", "fedscale-behaviour", "fedscale-capacity", "flash-scores", "latency-matrix", "mahimahi", "tabbed", "ucc-5g",
+    "csv", "device-mix", "fedscale-behaviour", "fedscale-capacity", "flash-scores", "latency-matrix", "mahimahi", "tabbed",
+    "ucc-5g",
 )  # fmt: skip
 
 
@@ -125,6 +128,27 @@ OTHERS = [
     ("latency-matrix", "1,2\n-3,4\n", ":2: cell 1 is -3; it must not be negative"),
     ("latency-matrix", "1,2\n3,nan\n", ":2: cell 2 is 'nan'; it must be a finite number"),
     ("latency-matrix", "-1,-1\n-1,2\n", ": nothing is known about site 1"),
+    ("latency-matrix", "# to be written\n", ": has nothing but comments"),
+    ("device-mix", MIX + "a,60,1\nb,30,2\n", ": the shares add up to 0.9; they must add up to 1"),
+    ("device-mix", MIX + "a,60,1\na,40,2\n", ":3: device 'a' is there twice"),
+    ("device-mix", MIX + "a,60,1\n,40,2\n", ":3: the device has no name"),
+    ("device-mix", MIX + "a,100,0\n", ":2: speed is 0; it must be greater than zero"),
+    ("device-mix", MIX + "a,-100,1\n", ":2: share is -100; it must not be negative"),
+    ("device-mix", MIX + "a,nan,1\n", ":2: share is 'nan'; it must be a finite number"),
+    ("device-mix", MIX + "a,100 %,1\n", ":2: share is '100 %'; write a number without a unit: one unit holds for the file"),
+    ("device-mix", MIX + "a,100\n", ":2: has 2 cells; the header has 3"),
+    ("device-mix", MIX, ":1: no row follows the header"),
+    ("device-mix", "# nothing\n", f":1: has no header; {LIKE_THIS}"),
+    ("device-mix", "kind,share [%]\n", f":1: the first column is 'kind'; it must be 'device': {LIKE_THIS}"),
+    ("device-mix", "device,share [%]\na,100\n", f":1: has no column 'speed'; {LIKE_THIS}"),
+    ("device-mix", "device,share,speed [1]\n", f":1: column 'share' is no quantity with a unit; {LIKE_THIS}"),
+    ("device-mix", "device,share [%],sped [1]\n", ":1: unknown column 'sped'; did you mean 'speed'?"),
+    ("device-mix", "device,share [%],share [1]\n", ":1: has more than one column 'share'"),
+    (
+        "device-mix",
+        MIX.replace("speed [1]", "speed [1],bandwidth [ms]"),
+        ":1: 'ms' is a unit of time, not of bandwidth; write for example '20 Mbit/s'",
+    ),
     ("flash-scores", '{"a": 1,\n b}', ":2: is not JSON: Expecting property name enclosed in double quotes"),
     ("flash-scores", '{"a": -5}', ": the score of 'a' is '-5'; it must be a number greater than zero"),
     ("flash-scores", '{"a": NaN}', ": the score of 'a' is 'nan'; it must be a number greater than zero"),

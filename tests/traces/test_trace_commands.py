@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import pickle
+import re
 import shlex
 import sys
 from pathlib import Path
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -13,10 +17,12 @@ from scenario.command import Done, hfl
 from trace_samples import UCC, real, write
 
 from emulator.registry import trace_formats
-from traces.content import Trace
+from traces.content import DeviceMix, LatencyMatrix, Trace
 from traces.reading import bundled, read
 from traces.step import StepFunction
 from traces.summary import Summary, from_afar, mean_of, summarise
+
+GENERATED = ("daily-load", "lte-like", "lte-like-latency", "phone-availability", "wifi-with-drops")
 
 
 def series(path: Path) -> Trace:
@@ -56,10 +62,12 @@ def test_inspect_tells_of_gaps_zeros_and_the_end(tmp_path: Path) -> None:
         f"{path}: csv, 1 series\n"
         "availability client-3\n"
         "  values     0 % to 100 %, mean 10 %\n"
-        "  time       20 s in 5 steps of 1 s (median), then the last value holds\n"
+        "  time       20 s in 5 steps of 1 s (median), and no word about what comes then\n"
         "  gaps       1 step longer than 5 times the median, the longest 16 s\n"
         "  at zero    90 % of the time, at longest 16 s\n"
     )
+    held = write(tmp_path, "h.csv", "# end: hold\ntime [s],availability [1]\n" + rows)
+    assert "(median), then the last value holds\n" in hfl("traces", "inspect", held).out
     path = write(tmp_path, "y.csv", "time [s],speed [1]\n0,0.5\n")
     assert hfl("traces", "inspect", path).out.endswith("  time       0 s without a step, then the last value holds\n")
 
@@ -122,6 +130,15 @@ def test_a_format_of_the_users_own(tmp_path: Path) -> None:
 
 
 # convert
+
+
+def test_convert_adds_no_word_about_the_end(tmp_path: Path) -> None:
+    for end in ("", "# end: hold\n", "# end: repeat after 5 s\n"):
+        path, to = write(tmp_path, "x.csv", f"{end}time [s],speed [1]\n0,1\n2,3\n"), tmp_path / "y.csv"
+        for series_of in ((), ("--series", "speed")):
+            assert hfl("traces", "convert", path, to, *series_of).code == 0
+            assert series(to).end_stated == bool(end)
+            assert ("# end:" in to.read_text()) == bool(end)
 
 
 def test_convert_keeps_everything(tmp_path: Path) -> None:
@@ -264,13 +281,34 @@ def test_generate_refuses_what_cannot_be(tmp_path: Path) -> None:
 
 
 def test_samples_are_small_and_say_that_they_are_synthetic() -> None:
-    assert set(bundled()) >= {"lte-like", "lte-like-latency", "wifi-with-drops", "phone-availability", "daily-load"}
+    assert set(bundled()) >= {*GENERATED, "phone-mix", "eight-sites"}
     assert sum(path.stat().st_size for path in bundled().values()) < 50_000
     for path in bundled().values():
-        assert path.read_text().startswith("# Synthetic; not measured. Made by:\n# hfl traces generate ")
+        assert path.read_text().startswith("# Synthetic; not measured")
 
 
-@pytest.mark.parametrize("name", sorted(bundled()))
+def test_the_sample_of_a_mix_is_what_its_head_says() -> None:
+    mix = read(bundled()["phone-mix"])
+    assert isinstance(mix, DeviceMix)
+    assert mix.bandwidth_bps is not None
+    tenths = [NormalDist().inv_cdf((i + 0.5) / 10) for i in range(10)]
+    speeds = np.exp(0.6 * np.array(tenths))
+    assert mix.shares.tolist() == pytest.approx([0.1] * 10)
+    assert mix.relative_speeds == pytest.approx(speeds / speeds[4], rel=2e-3)
+    assert np.sort(mix.bandwidth_bps) == pytest.approx(12e6 * np.exp(0.9 * np.array(tenths)), rel=2e-2)
+
+
+def test_the_sample_of_latencies_is_what_its_head_says() -> None:
+    path = bundled()["eight-sites"]
+    matrix = read(path)
+    assert isinstance(matrix, LatencyMatrix)
+    sites = [(float(x), float(y)) for x, y in re.findall(r"\((-?\d+), (-?\d+)\)", path.read_text())]
+    assert len(sites) == len(matrix.latency_s) == 8
+    for (i, a), (j, b) in itertools.permutations(enumerate(sites), 2):
+        assert matrix.latency_s[i, j] == pytest.approx(1e-3 + 7.5e-6 * math.dist(a, b), abs=1e-5)
+
+
+@pytest.mark.parametrize("name", GENERATED)
 def test_samples_can_be_made_again(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = bundled()[name]
     command = shlex.split(path.read_text().split("\n")[1].removeprefix("# "))

@@ -64,7 +64,30 @@ def test_csv_holds_its_last_value_unless_it_says_otherwise(tmp_path: Path, end: 
     path = write(tmp_path, "t.csv", f"{end}time_s,bandwidth [kB/s]\r\n0,1\r\n2,3\r\n")
     assert steps(trace(path).get("bandwidth")) == [(0, 8000), (2, 24000)]
     assert trace(path).get("bandwidth").end == "hold"
-    assert trace(path, "csv", repeat_after="5 s").get("bandwidth").period_s == 5
+    assert trace(path).end_stated == bool(end)
+    assert trace(path).open_end_s == (None if end else 2)
+    repeated = trace(path, "csv", repeat_after="5 s")
+    assert repeated.get("bandwidth").period_s == 5
+    assert repeated.open_end_s is None
+
+
+def test_a_trace_that_never_changes_has_no_end(tmp_path: Path) -> None:
+    constant = trace(write(tmp_path, "t.csv", "time [s],speed [1]\n0,1\n"))
+    assert not constant.end_stated
+    assert constant.open_end_s is None
+    assert constant.ending("repeat").get("speed").at(1e9) == 1
+
+
+def test_a_trace_takes_another_end(tmp_path: Path) -> None:
+    silent = trace(write(tmp_path, "t.csv", "time [s],bandwidth [bit/s],speed [1]\n0,1,5\n2,3,6\n3,4,7\n9,5,8\n"))
+    repeated = silent.ending("repeat")
+    assert {f.period_s for f in repeated.series.values()} == {9 + 2}  # the last value lasts as long as the median step
+    assert [repeated.get("bandwidth").at(t) for t in (0, 2, 9, 10.9, 11, 13)] == [1, 3, 5, 5, 1, 3]
+    assert repeated.open_end_s is None
+    held = repeated.ending("hold")
+    assert [held.get("speed").at(t) for t in (0, 9, 11, 1e6)] == [5, 8, 8, 8]
+    assert held.get("speed").end == "hold"
+    assert repeated.ending("repeat").get("speed").period_s == 11
 
 
 @settings(max_examples=60, deadline=None)
@@ -276,6 +299,23 @@ def weighed_total(mix: DeviceMix) -> int:
     return round(1 / float(mix.shares.min()))
 
 
+def test_a_mix_of_ones_own_has_shares_speeds_and_bandwidths(tmp_path: Path) -> None:
+    rows = "slow,50,30,4\n# a comment\nplain,30,50,12\nfast,20,125,40\n"
+    path = write(tmp_path, "m.csv", "# mine\ndevice,share [%],speed [%],bandwidth [Mbit/s]\n" + rows)
+    assert detect(path) == "device-mix"
+    mix = read(path)
+    assert isinstance(mix, DeviceMix)
+    assert mix.names == ("slow", "plain", "fast")
+    assert mix.shares.tolist() == pytest.approx([0.5, 0.3, 0.2])
+    assert mix.relative_speeds.tolist() == pytest.approx([1, 5 / 3, 125 / 30])  # half of the devices are slow ones
+    assert mix.bandwidth_bps is not None
+    assert mix.bandwidth_bps.tolist() == [4e6, 12e6, 40e6]
+    without = read(write(tmp_path, "n.csv", "device,speed [1],share [1]\na,1,0.25\nb,2,0.75\n"))
+    assert isinstance(without, DeviceMix)
+    assert without.bandwidth_bps is None
+    assert without.relative_speeds.tolist() == [0.5, 1]
+
+
 def test_weighted_median() -> None:
     values = np.array([5.0, 1.0, 3.0])
     assert weighted_median(values, np.ones(3)) == 3
@@ -299,6 +339,14 @@ def test_latency_matrix_fills_what_was_not_measured(tmp_path: Path) -> None:
     assert ms[1].tolist() == pytest.approx([181, 0.01, 90, 8])
 
 
+def test_latency_matrix_may_have_comments(tmp_path: Path) -> None:
+    path = write(tmp_path, "l.txt", "# two sites\n0,5\n# and back\n6,0\n")
+    assert detect(path) == "latency-matrix"
+    m = read(path)
+    assert isinstance(m, LatencyMatrix)
+    assert m.latency_s.tolist() == [[0, 0.005], [0.006, 0]]
+
+
 def test_latency_matrix_real_file() -> None:
     path = real("latency/latencies.txt")
     assert detect(path) == "latency-matrix"
@@ -317,7 +365,8 @@ def test_latency_matrix_real_file() -> None:
 def test_every_format_says_what_it_gives_and_how_it_is_told() -> None:
     names = trace_formats.names()
     assert set(names) >= {
-        "csv", "fedscale-behaviour", "fedscale-capacity", "flash-scores", "latency-matrix", "mahimahi", "tabbed", "ucc-5g",
+        "csv", "device-mix", "fedscale-behaviour", "fedscale-capacity", "flash-scores", "latency-matrix", "mahimahi",
+        "tabbed", "ucc-5g",
     }  # fmt: skip
     for name in names:
         assert trace_formats[name].facts["gives"] in (Trace, DeviceMix, LatencyMatrix)
@@ -371,7 +420,7 @@ def examples() -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("name", ["csv", "mahimahi", "tabbed", "latency-matrix"])
+@pytest.mark.parametrize("name", ["csv", "device-mix", "mahimahi", "tabbed", "latency-matrix"])
 def test_the_examples_of_the_documentation_are_what_they_claim_to_be(tmp_path: Path, name: str) -> None:
     path = write(tmp_path, "example", examples()[name])
     assert detect(path) == name

@@ -16,6 +16,7 @@ from emulator.ledger import Ledger, Tag
 from emulator.rng import stream
 from emulator.run import execute
 from emulator.scenario import Loaded
+from emulator.world.endings import check
 from emulator.world.fleet import Fleet
 from emulator.world.played import played
 from emulator.world.sharing import SharedNetwork
@@ -80,7 +81,19 @@ def test_a_slower_trace_makes_a_slower_run_and_trains_the_same(small: Small, tmp
             "it does not start over, so it cannot be played from random instants",
         ),
         ("time [s],latency [ms]\n0,5\n", "", "the trace has no bandwidth; it has 'latency'"),
-        ("time [s],bandwidth [Mbit/s]\n0,5\n0,6\n", "", "trace.csv:3:"),
+        ("time [s],bandwidth [Mbit/s],latency x [ms]\n0,5,1\n", "", "the trace has no latency 'up'; it has 'x'"),
+        ("time [s],bandwidth [Mbit/s]\n0,5\n0,6\n", "", "trace.csv:3: time 0 is there twice"),
+        ("time [s],bandwidth [Mbit/s]\n0,5\n2,6\n1,6\n", "", "trace.csv:4: time 1 comes after 2; time goes backwards"),
+        ("time [s],bandwidth [Mbit/s]\n0,-5\n", "", "trace.csv:2: bandwidth is -5; it must not be negative"),
+        ("time [s],bandwidth [Mbit/s]\n0,nan\n", "", "trace.csv:2: bandwidth is 'nan'; it must be a finite number"),
+        ("time [s],bandwidth up [Mbit/s],bandwidth down [kbit/s]\n0,1,1\n", "", "trace.csv:1: units are mixed"),
+        (
+            "time [s],bandwidth [Mbit/s]\n0,5 kbit/s\n",
+            "",
+            "trace.csv:2: bandwidth is '5 kbit/s'; write a number without",
+        ),
+        ("", "", "trace.csv: the file is empty"),
+        ("0,5\n5,0\n", "", "trace.csv holds latencies between sites, not series over time"),
     ],
 )
 def test_what_cannot_be_played_is_said_before_anything_trains(
@@ -90,8 +103,11 @@ def test_what_cannot_be_played_is_said_before_anything_trains(
     with pytest.raises(InputError) as caught:
         execute(loaded, tmp_path / "run", Memo(None), max_workers=1)
     assert message in str(caught.value)
-    assert "topology.links.access.trace" in str(caught.value)
+    assert "topology.links.access.trace.file: " in str(caught.value)
     assert not (tmp_path / "run").exists()
+    with pytest.raises(InputError) as seen:
+        check(loaded.scenario)
+    assert str(loaded.locate(seen.value)) == str(caught.value)
 
 
 def test_dedicated_links_take_no_trace(small: Small) -> None:

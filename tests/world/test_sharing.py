@@ -257,3 +257,19 @@ def test_the_world_shares_cells_backhauls_and_the_clouds_port(small: Callable[..
     assert seconds("topology.links.backhaul.up=16 Mbit/s") == pytest.approx(4 * 8 / 16 + 0.025)
     assert seconds("topology.links.cell={up: 4 Mbit/s, down: 1 Mbit/s}") == pytest.approx(4 * 8 / 4 + 0.025)
     assert seconds("topology.links.cloud={up: 4 Mbit/s, down: 1 Mbit/s}") == pytest.approx(8 * 8 / 4 + 0.025)
+
+
+def test_what_ends_together_ends_in_the_order_in_which_it_began() -> None:
+    env = simpy.Environment()
+    network = SharedNetwork(env, stream(0, "jitter"))
+    order: list[int] = []
+
+    def flows(cell: int, start_s: float) -> Iterable[simpy.Event]:
+        yield env.timeout(start_s)
+        for _ in range(3):
+            network.transfer([leg(f"cell-{cell}", 8)], MB).callbacks.append(lambda _: order.append(cell))
+
+    for cell in range(200):  # the first ones are over before the others begin, so that these take up their memory again
+        env.process(flows(cell, 0.0 if cell < 100 else 10.0))  # type: ignore[arg-type]
+    env.run()
+    assert list(dict.fromkeys(order)) == list(range(200))

@@ -6,7 +6,7 @@
 
 A ping that failed is noted as -1 in such tables, and as -0.5 where round trips were halved. With ``missing: fill`` (the
 default) the other direction takes its place, or, where that is missing too, the median of what is known from the same site.
-With ``missing: refuse`` they are errors, as other negative numbers always are.
+With ``missing: refuse`` they are errors, as other negative numbers always are. Lines that begin with a hash are comments.
 """
 
 from __future__ import annotations
@@ -30,10 +30,8 @@ class LatencyParams(Params):
 
 
 def _fits(head: Head) -> bool:
-    if not head.lines:
-        return False
-    rows = [line.split(",") for line in head.lines]
-    return len(rows[0]) > 1 and all(is_number(cell) for row in rows for cell in row)
+    rows = [line.split(",") for line in head.lines if not line.startswith("#")]
+    return bool(rows) and len(rows[0]) > 1 and all(is_number(cell) for row in rows for cell in row)
 
 
 @trace_formats.register("latency-matrix", LatencyParams, gives=LatencyMatrix, fits=_fits)
@@ -42,10 +40,14 @@ def latency_matrix(path: Path, params: LatencyParams) -> LatencyMatrix:
     rows: list[list[float]] = []
     line = 0
     for line, text in lines(path):
+        if text.startswith("#"):
+            continue
         cells = text.split(",")
         if rows and len(cells) != len(rows[0]):
             raise wrong(path, line, f"has {len(cells)} cells; the rows before have {len(rows[0])}")
         rows.append([_latency(path, line, i, cell, params) for i, cell in enumerate(cells, 1)])
+    if not rows:
+        raise wrong(path, 0, "has nothing but comments")
     if len(rows) != len(rows[0]):
         raise wrong(path, line, f"there are {len(rows)} rows of {len(rows[0])} cells; the matrix must be square")
     seconds = np.array(rows) / 1e3

@@ -17,6 +17,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from pydantic import Field
 
 from emulator.registry import Params, trace_formats
 from emulator.units import PositiveSeconds
@@ -31,7 +32,7 @@ MAX_BINS = 10_000_000
 class MahimahiParams(Params):
     """``bin`` is how long packets are counted for one step of the bandwidth."""
 
-    bin: PositiveSeconds = 0.1
+    bin: PositiveSeconds = Field("100 ms", validate_default=True)  # read as a user's own text would be
 
 
 def _fits(head: Head) -> bool:

@@ -10,8 +10,8 @@
 The first column is the time (``time [s]``, or any other unit of time), from 0 on and strictly increasing. Every other column is a
 quantity, optionally whose, and the unit: ``bandwidth`` (bit/s, Mbit/s, kB/s, ...), ``latency`` (s, ms, ...; one way),
 ``availability`` (1 or %) or ``speed`` (1 or %, of the device's own speed). Columns of one quantity have one unit. A value
-lasts until the next row. After the last row it lasts for ever (``end: hold``, which is also what no word about the end
-means), or everything starts over at a given time.
+lasts until the next row. After the last row it lasts for ever (``end: hold``), or everything starts over at a given time. A
+file need not say what comes then; whoever plays it for longer must.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ def own_csv(path: Path, params: CsvParams) -> Trace:
     if period_s is not None and period_s <= times[-1]:
         raise wrong(path, end_line, f"starts over after {period_s:g} s, before its last row ({times[-1]:g} s)")
     table = np.array(rows)
-    return Trace({series: StepFunction.of(times, table[:, i], period_s) for i, (series, _) in enumerate(columns)})
+    functions = {series: StepFunction.of(times, table[:, i], period_s) for i, (series, _) in enumerate(columns)}
+    return Trace(functions, end_stated=bool(end_line) or period_s is not None)
 
 
 def column(text: str) -> tuple[Series, float]:
@@ -164,10 +165,10 @@ def as_csv(trace: Trace, notes: Sequence[str] = ()) -> str:
     Raises `InputError` where its series end at different times: a file has one end.
     """
     headers = [f"{label((what, name))} [{DIMENSIONS[what].base}]" for what, name in trace.series]
-    return table(dict(zip(headers, trace.series.values(), strict=True)), notes)
+    return table(dict(zip(headers, trace.series.values(), strict=True)), notes, trace.end_stated)
 
 
-def table(columns: dict[str, StepFunction], notes: Sequence[str] = ()) -> str:
+def table(columns: dict[str, StepFunction], notes: Sequence[str] = (), end_stated: bool = True) -> str:
     """The text of a file with these functions, by the header of their column; ``notes`` are comments at its top."""
     functions = list(columns.values())
     period_s = functions[0].period_s
@@ -176,7 +177,11 @@ def table(columns: dict[str, StepFunction], notes: Sequence[str] = ()) -> str:
     times = np.unique(np.concatenate([f.times_s for f in functions]))
     values = [f.sample(times).tolist() for f in functions]
     end = "hold" if period_s is None else f"repeat after {TIME.format(period_s)}"
-    text = [*(f"# {note}" for note in notes), f"# end: {end}", ",".join(["time [s]", *columns])]
+    text = [
+        *(f"# {note}" for note in notes),
+        *([f"# end: {end}"] if end_stated else []),
+        ",".join(["time [s]", *columns]),
+    ]
     text += [",".join(map(_shortest, row)) for row in zip(times.tolist(), *values, strict=True)]
     return "\n".join(text) + "\n"
 

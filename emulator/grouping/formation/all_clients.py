@@ -8,7 +8,7 @@ from emulator.grouping.view import ClientView
 from emulator.registry import NoParams, formations
 
 
-@formations.register("all", needs=(), smallest=lambda params: 1)
+@formations.register("all", needs=(), smallest=lambda params: 1, most=lambda params, clients: 1)
 def all_clients(clients: ClientView, rng: np.random.Generator, params: NoParams) -> list[list[int]]:
     """One group of all clients."""
     members = list(range(len(clients.samples)))

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated
-
 import numpy as np
-from pydantic import Field
 
+from emulator.grouping.sizes import EqualSizes
 from emulator.grouping.view import ClientView
-from emulator.registry import Params, Scale, formations
+from emulator.registry import formations
 
 
-class RandomParams(Params):
+class RandomParams(EqualSizes):
     """How large the groups are."""
-
-    size: Annotated[int, Field(ge=1)] = Field(description="the least number of clients in a group")
-
-    def problems(self, scale: Scale) -> Iterator[tuple[str, str]]:
-        """A group cannot be larger than the fleet."""
-        if self.size > scale.clients:
-            yield "size", f"groups of {self.size} clients or more cannot be formed from {scale.clients}"
 
 
 @formations.register("random", RandomParams, needs=(), smallest=lambda params: params.size)

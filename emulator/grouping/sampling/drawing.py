@@ -15,7 +15,7 @@ def draw(log_weights: Floats, count: int, rng: np.random.Generator) -> list[int]
     log-weights come before all others and those of minus infinity after all others, in both cases uniformly
     among themselves. Raises ``ValueError`` where a log-weight is NaN or there are fewer than ``count``.
     """
-    _check(log_weights)
+    check(log_weights)
     if not 0 <= count <= len(log_weights):
         raise ValueError(f"cannot draw {count} of {len(log_weights)}")
     noise = rng.gumbel(size=len(log_weights))
@@ -31,7 +31,7 @@ def log_probabilities(log_weights: Floats) -> Floats:
     Infinite log-weights share everything equally; where all are minus infinity, so do they. Raises
     ``ValueError`` where there are none or one is NaN.
     """
-    _check(log_weights)
+    check(log_weights)
     if len(log_weights) == 0:
         raise ValueError("there are no weights")
     largest = log_weights.max()
@@ -43,6 +43,7 @@ def log_probabilities(log_weights: Floats) -> Floats:
     return result
 
 
-def _check(log_weights: Floats) -> None:
+def check(log_weights: Floats) -> None:
+    """Raises ``ValueError`` where these are no log-weights."""
     if log_weights.ndim != 1 or np.isnan(log_weights).any():
         raise ValueError("log-weights must be a vector without NaN")

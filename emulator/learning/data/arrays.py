@@ -28,6 +28,18 @@ class ArraySet:
         return tuple(self.x_train.shape[1:])
 
 
+@dataclass(frozen=True, eq=False)
+class Outline:
+    """A data set without its samples: the labels to train, and the shape of a sample.
+
+    A set that can tell these without reading its samples declares a function of its parameters as its fact ``outline``.
+    """
+
+    y_train: np.ndarray
+    classes: int
+    shape: tuple[int, ...]
+
+
 def normalised(pixels: np.ndarray, mean: Sequence[float], std: Sequence[float]) -> np.ndarray:
     """``(pixels / 255 - mean) / std`` by channel, as float32, of uint8 [samples, channels, height, width]."""
     x = np.ascontiguousarray(pixels, dtype=np.float32)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from emulator.learning.data.arrays import ArraySet, normalised
+from emulator.learning.data.arrays import ArraySet, Outline, normalised
 from emulator.learning.data.files import StoredParams, damaged, fingerprint, obtain
 from emulator.registry import data_sets
 
@@ -87,6 +87,11 @@ def _read(paths: Sequence[Path], label_key: str, classes: int, mean: Sequence[fl
     return ArraySet(x_train, np.concatenate([y for _, y in train]), normalised(x_test, mean, std), y_test, classes)
 
 
+def _outline(paths: Sequence[Path], label_key: str, classes: int) -> Outline:
+    """Images and labels stand in the same files, so what is saved is the conversion of the images."""
+    return Outline(np.concatenate([read_batch(p, label_key, classes)[1] for p in paths[:-1]]), classes, SHAPE)
+
+
 def _cifar10_files(params: StoredParams) -> list[Path]:
     return _files("cifar10", params, "cifar-10-batches-py", _CIFAR10_FILES, "CIFAR10")
 
@@ -96,7 +101,13 @@ def _cifar10_fingerprint(params: StoredParams) -> str:
 
 
 @data_sets.register(
-    "cifar10", StoredParams, classes=10, train_samples=50_000, shape=SHAPE, fingerprint=_cifar10_fingerprint
+    "cifar10",
+    StoredParams,
+    classes=10,
+    train_samples=50_000,
+    shape=SHAPE,
+    fingerprint=_cifar10_fingerprint,
+    outline=lambda params: _outline(_cifar10_files(params), "labels", 10),
 )
 def cifar10(params: StoredParams) -> ArraySet:
     """CIFAR-10, colour photographs, 32×32, 50,000 to train and 10,000 to test."""
@@ -119,6 +130,7 @@ def _cifar100_fingerprint(params: StoredParams) -> str:
     train_samples=50_000,
     shape=SHAPE,
     fingerprint=_cifar100_fingerprint,
+    outline=lambda params: _outline(_cifar100_files(params), "fine_labels", 100),
 )
 def cifar100(params: StoredParams) -> ArraySet:
     """CIFAR-100 (fine labels), colour photographs, 32×32, 50,000 to train and 10,000 to test."""

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from emulator.learning.data.arrays import ArraySet, normalised
+from emulator.learning.data.arrays import ArraySet, Outline, normalised
 from emulator.learning.data.files import StoredParams, damaged, fingerprint, obtain
 from emulator.registry import data_sets
 
@@ -56,14 +56,26 @@ def find_files(folders: Sequence[Path], names: Sequence[str]) -> list[Path] | No
     return None
 
 
+def _read_labels(path: Path, classes: int, first_label: int) -> np.ndarray:
+    y = read_idx(path).astype(np.int64) - first_label
+    if y.ndim != 1 or not len(y):
+        damaged(path, "it should hold labels")
+    if y.min() < 0 or y.max() >= classes:
+        damaged(path, f"its labels should lie between {first_label} and {first_label + classes - 1}")
+    return y
+
+
+def _outline(paths: Sequence[Path], classes: int, first_label: int = 0) -> Outline:
+    return Outline(_read_labels(paths[1], classes, first_label), classes, (1, SIDE, SIDE))
+
+
 def _read_part(images: Path, labels: Path, classes: int, first_label: int) -> tuple[np.ndarray, np.ndarray]:
-    x, y = read_idx(images), read_idx(labels).astype(np.int64) - first_label
+    x = read_idx(images)
     if x.ndim != 3 or x.shape[1:] != (SIDE, SIDE) or not len(x):
         damaged(images, f"it should hold images of {SIDE}×{SIDE} pixels")
+    y = _read_labels(labels, classes, first_label)
     if y.shape != (len(x),):
         damaged(labels, f"it should hold one label for each of {len(x)} images")
-    if y.min() < 0 or y.max() >= classes:
-        damaged(labels, f"its labels should lie between {first_label} and {first_label + classes - 1}")
     return x[:, None], y
 
 
@@ -98,6 +110,7 @@ def _mnist_fingerprint(params: StoredParams) -> str:
     train_samples=60_000,
     shape=(1, SIDE, SIDE),
     fingerprint=_mnist_fingerprint,
+    outline=lambda params: _outline(_mnist_files(params), 10),
 )
 def mnist(params: StoredParams) -> ArraySet:
     """MNIST, handwritten digits, 28×28, 60,000 to train and 10,000 to test (LeCun et al. 1998)."""
@@ -121,6 +134,7 @@ def _fashion_fingerprint(params: StoredParams) -> str:
     train_samples=60_000,
     shape=(1, SIDE, SIDE),
     fingerprint=_fashion_fingerprint,
+    outline=lambda params: _outline(_fashion_files(params), 10),
 )
 def fashion_mnist(params: StoredParams) -> ArraySet:
     """Fashion-MNIST, articles of clothing, 28×28, 60,000 to train and 10,000 to test (Xiao et al. 2017).
@@ -158,7 +172,17 @@ def _emnist_fingerprint(params: EmnistParams) -> str:
     return fingerprint(f"emnist-{params.split}", _emnist_files(params))
 
 
-@data_sets.register("emnist", EmnistParams, shape=(1, SIDE, SIDE), fingerprint=_emnist_fingerprint)
+def _first_label(params: EmnistParams) -> int:
+    return 1 if params.split == "letters" else 0
+
+
+def _emnist_outline(params: EmnistParams) -> Outline:
+    return _outline(_emnist_files(params), EMNIST_CLASSES[params.split], _first_label(params))
+
+
+@data_sets.register(
+    "emnist", EmnistParams, shape=(1, SIDE, SIDE), fingerprint=_emnist_fingerprint, outline=_emnist_outline
+)
 def emnist(params: EmnistParams) -> ArraySet:
     """EMNIST, handwritten letters and digits, 28×28, in six splits (Cohen et al. 2017).
 
@@ -166,5 +190,5 @@ def emnist(params: EmnistParams) -> ArraySet:
     here images stand upright, as in MNIST, and labels count from 0. Mean and deviation are those of
     ``balanced``; the other splits differ from them only in the third decimal.
     """
-    first_label = 1 if params.split == "letters" else 0
-    return _read(_emnist_files(params), EMNIST_CLASSES[params.split], 0.1751, 0.3332, first_label, transposed=True)
+    paths, classes = _emnist_files(params), EMNIST_CLASSES[params.split]
+    return _read(paths, classes, 0.1751, 0.3332, _first_label(params), transposed=True)

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from emulator.learning.data.arrays import ArraySet
+from emulator.learning.data.arrays import ArraySet, Outline
 from emulator.registry import Params, data_sets
 from emulator.rng import stream
 
@@ -47,7 +47,16 @@ def _fingerprint(params: SyntheticParams) -> str:
     return f"synthetic-1:{params.model_dump_json()}"
 
 
-@data_sets.register("synthetic", SyntheticParams, fingerprint=_fingerprint)
+def _labels(params: SyntheticParams, samples: int, rng: np.random.Generator) -> np.ndarray:
+    return rng.permutation(np.arange(samples, dtype=np.int64) % params.classes)
+
+
+def _outline(params: SyntheticParams) -> Outline:
+    rng = stream(params.seed, "data", "synthetic", "train")
+    return Outline(_labels(params, params.train_samples, rng), params.classes, params.shape)
+
+
+@data_sets.register("synthetic", SyntheticParams, fingerprint=_fingerprint, outline=_outline)
 def synthetic(params: SyntheticParams) -> ArraySet:
     """Gaussian clouds around random prototypes, several for each class; of any size.
 
@@ -64,7 +73,7 @@ def synthetic(params: SyntheticParams) -> ArraySet:
 
     def draw(samples: int, part: str) -> tuple[np.ndarray, np.ndarray]:
         rng = stream(params.seed, "data", "synthetic", part)
-        y = rng.permutation(np.arange(samples, dtype=np.int64) % params.classes)
+        y = _labels(params, samples, rng)
         x = rng.standard_normal((samples, numbers), dtype=np.float32)
         x += prototypes[y, rng.integers(params.modes, size=samples)].astype(np.float32)
         x *= np.float32(scale)

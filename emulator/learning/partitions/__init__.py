@@ -2,10 +2,14 @@
 
 ``(labels, clients, classes, rng, params) -> parts``, where ``labels`` are the int64 labels of the pool and
 ``parts`` holds for every client the sorted int64 indices into ``labels`` of its samples. Parts never
-overlap and none is empty; not every sample need be dealt out. What cannot be done raises
-`emulator.errors.InputError` with the key ``data.partition``.
+overlap, unless a parameter says that they may, and none is empty; not every sample need be dealt out. What
+cannot be done raises `emulator.errors.InputError` with the key ``data.partition``.
+
+A partition whose clients belong to clusters declares ``clusters=True`` where it registers and returns
+`ClusteredParts`: the parts, the true cluster of every client, and by how many quarter turns its images are
+rotated.
 """
 
-from emulator.learning.partitions.dealing import label_counts
+from emulator.learning.partitions.dealing import ClusteredParts, label_counts
 
-__all__ = ["label_counts"]
+__all__ = ["ClusteredParts", "label_counts"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Annotated
 
@@ -15,6 +15,19 @@ from emulator.registry import Scale
 KEY = "data.partition"
 
 SamplesPerClient = Annotated[int, Field(ge=1, le=100_000_000)]
+
+
+class ClusteredParts(list[np.ndarray]):
+    """The parts of clients that belong to clusters, and what is true of the clients beside: int64 [clients] each.
+
+    ``clusters`` numbers the cluster of every client from 0. ``turns`` are the quarter turns, 0 to 3, by which a
+    client's images are rotated as `numpy.rot90` rotates them.
+    """
+
+    def __init__(self, parts: Iterable[np.ndarray], clusters: np.ndarray, turns: np.ndarray | None = None) -> None:
+        super().__init__(parts)
+        self.clusters = clusters
+        self.turns = np.zeros(len(self), np.int64) if turns is None else turns
 
 
 def label_counts(labels: np.ndarray, parts: Sequence[np.ndarray], classes: int) -> np.ndarray:
@@ -50,13 +63,25 @@ def equal_sizes(samples: int, clients: int, samples_per_client: int | None) -> n
     return np.full(clients, base, np.int64) + (np.arange(clients) < extra)
 
 
-def too_many_samples(scale: Scale, samples_per_client: int | None) -> Iterator[tuple[str, str]]:
-    """The problem, if it is one, that so many samples for every client are more than the set has."""
+def too_many_samples(
+    scale: Scale, samples_per_client: int | None, key: str = "samples_per_client"
+) -> Iterator[tuple[str, str]]:
+    """The problem, if it is one, that so many samples for every client (given under ``key``) are more than the set has."""
     if samples_per_client is not None and scale.train_samples is not None:
         needed = scale.clients * samples_per_client
         if needed > scale.train_samples:
             message = f"{scale.clients} clients need {needed} samples; the set has {scale.train_samples} to train"
-            yield "samples_per_client", message
+            yield key, message
+
+
+def equal_clusters(clients: int, clusters: int, rng: np.random.Generator) -> np.ndarray:
+    """The cluster of every client, int64, at random; the sizes of clusters differ by at most one."""
+    return rng.permutation(np.arange(clients) % clusters)
+
+
+def too_few_clients(clients: int, clusters: int) -> str:
+    """What is wrong where there are not enough clients for every cluster to have one; "" where there are."""
+    return "" if clients >= clusters else f"{clusters} clusters for {clients} clients would leave clusters empty"
 
 
 def by_owner(owners: np.ndarray, clients: int) -> list[np.ndarray]:

@@ -114,11 +114,11 @@ def log_dirichlet(alpha: float, rows: int, columns: int, rng: np.random.Generato
     return logs
 
 
-def _shares(logs: np.ndarray) -> np.ndarray:
-    """Rows that add up to 1."""
-    shares: np.ndarray = np.exp(logs - logs.max(axis=1, keepdims=True))
-    shares /= shares.sum(axis=1, keepdims=True)
-    return shares
+def shares(logs: np.ndarray) -> np.ndarray:
+    """Rows that add up to 1, from their logarithms up to a constant for each row."""
+    result: np.ndarray = np.exp(logs - logs.max(axis=1, keepdims=True))
+    result /= result.sum(axis=1, keepdims=True)
+    return result
 
 
 def _sizes(samples: int, clients: int, params: DirichletParams, rng: np.random.Generator) -> np.ndarray:
@@ -144,7 +144,7 @@ def _drawn_by_mix(pools: np.ndarray, sizes: np.ndarray, log_mixes: np.ndarray, r
     left, missing = pools.copy(), sizes.copy()
     while missing.any():  # whoever still misses something found a class dry, so the passes end with the classes
         waiting = rng.permutation(np.flatnonzero(missing))
-        mixes = _shares(np.where(left > 0, log_mixes[waiting], -np.inf))
+        mixes = shares(np.where(left > 0, log_mixes[waiting], -np.inf))
         wanted = rng.multinomial(missing[waiting], mixes)
         before = np.cumsum(wanted, axis=0) - wanted
         granted = np.clip(left - before, 0, wanted)
@@ -158,8 +158,8 @@ def _lots_divided(pools: np.ndarray, clients: int, alpha: float, rng: np.random.
     """Counts [clients, classes]; columns add up to the pools (with alpha 0: of the classes that are used)."""
     if alpha == 0:
         return _one_hot_counts(_proportional(pools, clients, rng), pools, None, rng)
-    shares = _shares(log_dirichlet(alpha, len(pools), clients, rng))
-    ends = np.rint(np.cumsum(shares, axis=1) * pools[:, None]).astype(np.int64)
+    divided = shares(log_dirichlet(alpha, len(pools), clients, rng))
+    ends = np.rint(np.cumsum(divided, axis=1) * pools[:, None]).astype(np.int64)
     ends[:, -1] = pools
     counts: np.ndarray = np.diff(ends, axis=1, prepend=0).T.copy()
     _feed_empty(counts)

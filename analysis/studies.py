@@ -1,0 +1,212 @@
+"""Reading study folders: all evaluations of all runs as one table, and means over seeds.
+
+A study folder holds a run folder for each run and ``study.json``, which says what the runs are. Only complete runs count; runs
+that the study does not name (any more) are left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analysis.quantities import accuracy_text, bytes_text, cost_text, time_text
+from analysis.runs import COLUMNS, COMPLETE, load_run, read_json
+from analysis.seeds import mean_and_interval
+from analysis.tables import NOT_REACHED, first_reach
+from analysis.texttable import TextTable
+from emulator.errors import InputError
+from emulator.study.names import short_names, text_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+INDEX = "study.json"
+
+FINAL = ("time_s", "bytes_total", "cost_s", "energy_j")  # of the last evaluation
+# Of the last formation of groups: what the study calls it, and its column in groupings.csv.
+GROUPS = {
+    "group_size": "mean_size", "group_cov": "mean_cov", "intra_cs": "intra_cs", "inter_cs": "inter_cs", "vts": "vts",
+}  # fmt: skip
+TO_TARGET = ("round_to_target", "time_to_target_s", "bytes_to_target", "cost_to_target_s")
+
+
+@dataclass(frozen=True, eq=False)
+class StudyResults:
+    """A study as its folder tells it.
+
+    ``table`` has a row for each evaluation of each complete run: ``run``, what is varied (``columns``), ``method``, ``seed``, and
+    the metrics (see `analysis.runs.COLUMNS`), and the figures of the run's last groups (`GROUPS`). ``missing`` are the runs that
+    are not complete.
+    """
+
+    folder: Path
+    name: str
+    columns: tuple[str, ...]  # what the runs differ in beside the seed: "variant" and the grid's keys
+    target: float | None
+    table: pd.DataFrame
+    missing: tuple[str, ...]
+
+
+def load_study(folder: Path | str) -> StudyResults:
+    """Reads a study folder; raises `InputError` if it is none, damaged, or without a single complete run."""
+    import pandas as pd
+
+    folder = Path(folder)
+    about = read_json(folder / INDEX)
+    if about is None:
+        raise InputError(f"'{folder}' is not the folder of a study: it has no {INDEX}")
+    try:
+        columns, target = tuple(str(c) for c in about["columns"]), about["target"]
+        runs = [_identity(columns, run) for run in about["runs"]]
+        name = str(about["name"])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"'{folder / INDEX}' was written by another version: {error}") from None
+    found: list[pd.DataFrame] = []
+    missing: list[str] = []
+    for identity in runs:
+        place = folder / identity["run"]
+        run = load_run(place) if (place / "summary.json").is_file() and (place / "metrics.csv").is_file() else None
+        if run is None or run.status != COMPLETE:
+            missing.append(identity["run"])
+            continue
+        table = run.metrics.copy().assign(**_last_groups(place))
+        for i, (column, value) in enumerate(identity.items()):
+            table.insert(i, column, value)
+        found.append(table)
+    if not found:
+        raise InputError(f"no run of the study in '{folder}' is complete")
+    return StudyResults(folder, name, columns, target, pd.concat(found, ignore_index=True), tuple(missing))
+
+
+def _last_groups(folder: Path) -> dict[str, float]:
+    """The figures of the groups that a run formed last; nan where it formed none, or where they were not measured."""
+    import pandas as pd
+
+    path = folder / "groupings.csv"
+    last: Mapping[Any, Any] = dict(pd.read_csv(path).iloc[-1]) if path.is_file() else {}
+    return {name: float(last.get(column, math.nan)) for name, column in GROUPS.items()}
+
+
+def each_run(table: pd.DataFrame) -> Iterator[pd.DataFrame]:
+    """The evaluations of each run, in the order of the study."""
+    for _, rows in table.groupby("run", sort=False):
+        yield rows
+
+
+def per_run(results: StudyResults) -> pd.DataFrame:
+    """A row for each run: what it is, its final and best accuracy, what it took in all and, with a target, to the target.
+
+    Time is in seconds, cost in client-seconds, energy in joules. What a run took to a target that it did not reach is nan.
+    """
+    import pandas as pd
+
+    rows = []
+    for run in each_run(results.table):
+        first, last = run.iloc[0], run.iloc[-1]
+        row: dict[str, Any] = {c: first[c] for c in _identifying(results.table)}
+        row |= {"final_accuracy": float(last["accuracy"]), "best_accuracy": float(run["accuracy"].max())}
+        row |= {column: float(last[column]) for column in (*FINAL, *GROUPS)}
+        if results.target is not None:
+            reach = first_reach(run, results.target)
+            taken = (math.nan,) * 4
+            if reach is not None:
+                taken = (float(reach["round"]), reach["time_s"], reach["bytes_total"], reach["cost_s"])
+            row |= dict(zip(TO_TARGET, taken, strict=True))
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def summarise(results: StudyResults) -> pd.DataFrame:
+    """A row for each variant and grid point: means over its seeds, and how sure they are.
+
+    ``seeds`` says how many runs there are. Each quantity of `per_run` has two columns: ``..._mean``, and ``..._ci95``, half the
+    width of its 95 % interval by Student's t (nan for one seed). With a target, ``reached`` says how many runs reached
+    it; the quantities to the target are those of these runs alone.
+    """
+    import pandas as pd
+
+    runs = per_run(results)
+    columns = list(results.columns)
+    groups = [group for _, group in runs.groupby(columns, sort=False)] if columns else [runs]
+    rows = []
+    for group in groups:
+        row: dict[str, Any] = {column: group[column].iloc[0] for column in columns}
+        if "method" not in columns:
+            row["method"] = group["method"].iloc[0]
+        row["seeds"] = len(group)
+        quantities = ["final_accuracy", "best_accuracy", *FINAL, *GROUPS]
+        if results.target is not None:
+            row |= {"target_accuracy": results.target, "reached": int(group["round_to_target"].notna().sum())}
+            quantities += TO_TARGET
+        for name in quantities:
+            row[f"{name}_mean"], row[f"{name}_ci95"] = mean_and_interval(group[name].to_list())
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def as_text(summary: pd.DataFrame, columns: Sequence[str]) -> str:
+    """A table of `summarise` for a terminal; ``columns`` are what the study varies."""
+    rows = [{str(key): value for key, value in row.items()} for row in summary.to_dict("records")]
+    shorter = short_names(columns)
+    who = [*columns] if columns else ["method"]
+    header = tuple(shorter.get(column, column) for column in who)
+
+    def section(title: str, parts: Mapping[str, Callable[[Mapping[str, Any]], str]]) -> str:
+        cells = tuple((*(text_of(row[c]) for c in who), *(text(row) for text in parts.values())) for row in rows)
+        right = (*(False for _ in who), *(True for _ in parts))
+        return TextTable(title, (*header, *parts), cells, right).text()
+
+    def pair(name: str, text: Callable[[float], str]) -> Callable[[Mapping[str, Any]], str]:
+        return lambda row: _with_interval(row[f"{name}_mean"], row[f"{name}_ci95"], text)
+
+    texts = section(
+        "Mean over seeds ± half of the 95 % interval",
+        {
+            "seeds": lambda row: str(row["seeds"]),
+            "final accuracy": pair("final_accuracy", accuracy_text),
+            "best accuracy": pair("best_accuracy", accuracy_text),
+            "time": pair("time_s", time_text),
+            "data": pair("bytes_total", bytes_text),
+            "cost": pair("cost_s", cost_text),
+        },
+    )
+    if "reached" not in summary:
+        return texts + "\n"
+    to_target = section(
+        f"To reach {100 * rows[0]['target_accuracy']:.4g} %, over the seeds that did",
+        {
+            "reached": lambda row: f"{row['reached']} of {row['seeds']}",
+            "round": pair("round_to_target", lambda value: f"{value:.1f}"),
+            "time": pair("time_to_target_s", time_text),
+            "data": pair("bytes_to_target", bytes_text),
+            "cost": pair("cost_to_target_s", cost_text),
+        },
+    )
+    return f"{texts}\n\n{to_target}\n"
+
+
+def _with_interval(mean: float, half: float, text: Callable[[float], str]) -> str:
+    if math.isnan(mean):
+        return NOT_REACHED
+    if math.isnan(half):
+        return text(mean)
+    first, second = text(mean), text(half)
+    unit = f" {second.rpartition(' ')[2]}"
+    if first.count(" ") == second.count(" ") == 1:
+        first = first.removesuffix(unit)  # "92.2 ± 7.1 %" says the unit once
+    return f"{first} ± {second}"
+
+
+def _identity(columns: Sequence[str], run: Mapping[str, Any]) -> dict[str, Any]:
+    """The first columns of the table: the run, what is varied, the method unless it is varied itself, the seed."""
+    named = {"variant": run["variant"], **run["point"]}
+    varied = {column: named[column] for column in columns}
+    method = {} if "method" in varied else {"method": run["method"]}
+    return {"run": str(run["run"]), **varied, **method, "seed": run["seed"]}
+
+
+def _identifying(table: pd.DataFrame) -> list[str]:
+    return [str(c) for c in table.columns[: list(table.columns).index(COLUMNS[0])]]

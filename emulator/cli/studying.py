@@ -1,0 +1,167 @@
+"""The command for many runs: study."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from emulator.cli.app import MemoOption, NoMemoOption, PluginOption, SetOption, app, err, import_plugins, out
+from emulator.errors import HflError, InputError
+from emulator.files import slug, write_text
+from emulator.study.load import LoadedStudy, load
+from emulator.yamlfile import Path_
+
+if TYPE_CHECKING:
+    from analysis.studies import StudyResults
+
+
+@app.command()
+def study(
+    name: Annotated[str, typer.Argument(metavar="STUDY", help="A study file, or the name of a bundled study.")],
+    out_dir: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Study folder. (default: studies/NAME)")
+    ] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time. (default: the number of cores)")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Training processes of each run. (default: what the jobs leave)")
+    ] = None,
+    changes: SetOption = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything, list the runs, and do nothing.")
+    ] = False,
+    plot_only: Annotated[
+        bool, typer.Option("--plot-only", help="Write tables and figures of the runs that are complete.")
+    ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace runs of other scenarios in the same folder.")
+    ] = False,
+    memo: MemoOption = None,
+    no_memo: NoMemoOption = False,
+    plugin: PluginOption = None,
+) -> None:
+    """Run all runs of a study, and write tables and figures; go on with it where it was cut off."""
+    import_plugins(plugin)
+    loaded = load(name, changes or ())
+    folder = out_dir or Path("studies") / slug(loaded.study.name)
+    if dry_run:
+        _list(loaded, folder)
+        return
+    from emulator.learning.memo import default_path
+
+    if plot_only:
+        _look_again(loaded, folder)
+        failed = {}
+    else:
+        failed = _run(loaded, folder, None if no_memo else memo or default_path(), jobs, workers, overwrite)
+    if len(failed) < len(loaded.runs):
+        _results(loaded, folder)
+    if failed:
+        listed = "\n".join(f"  {run}: {message}" for run, message in failed.items())
+        raise HflError(f"{len(failed)} of {len(loaded.runs)} runs failed\n{listed}")
+
+
+def _run(
+    loaded: LoadedStudy, folder: Path, memo: Path | None, jobs: int | None, workers: int | None, overwrite: bool
+) -> dict[str, str]:
+    """Does what is left to do; returns why runs failed, by name."""
+    from emulator.cli.study_progress import StudyProgress
+    from emulator.study.folder import held, prepare_all, write_index
+    from emulator.study.runner import run_all
+
+    with held(folder):
+        left = prepare_all(folder, loaded.runs, overwrite)
+        write_index(folder, loaded)
+        done = len(loaded.runs) - len(left)
+        if done:
+            out.print(f"{done} of {len(loaded.runs)} runs are complete already")
+        try:
+            with StudyProgress(err, loaded.study.name, len(left), done) as progress:
+                return run_all(left, folder, memo, jobs, workers, progress.watcher)
+        except KeyboardInterrupt:
+            err.print(f"interrupted; the same command goes on from {escape(str(folder))}")
+            raise typer.Exit(130) from None
+
+
+def _look_again(loaded: LoadedStudy, folder: Path) -> None:
+    """Makes sure that the runs in a study's folder are those of the file as it is now."""
+    from emulator.study.folder import INDEX, prepare_all, write_index
+
+    if not (folder / INDEX).is_file():
+        raise InputError(f"there is no study in {folder} yet; run it first, without --plot-only")
+    prepare_all(folder, loaded.runs)
+    write_index(folder, loaded)
+
+
+def _list(loaded: LoadedStudy, folder: Path) -> None:
+    from analysis.texttable import TextTable
+    from emulator.study.folder import state_of
+    from emulator.study.names import short_names, text_of
+
+    shorter = short_names(loaded.columns)
+    header = ("run", *(shorter[c] for c in loaded.columns), "seed", "state")
+    rows = tuple(
+        (run.name, *(text_of(run.value(c)) for c in loaded.columns), str(run.seed), state_of(folder, run))
+        for run in loaded.runs
+    )
+    out.print(TextTable(described(loaded), header, rows, (False,) * len(header)).text(), markup=False)
+    out.print(f"-> {escape(str(folder))}")
+
+
+def described(loaded: LoadedStudy) -> str:
+    """What a study comes to: ``8 runs: 2 variants x 2 alpha x 2 seeds``."""
+    from emulator.study.names import short_names
+
+    study, shorter = loaded.study, short_names(loaded.columns)
+    parts = [_count(len(study.variants), "variant")] if study.variants else []
+    parts += [f"{len(values)} {shorter[key]}" for key, values in study.grid.items()]
+    parts.append(_count(len(study.seeds or (0,)), "seed"))
+    return f"{_count(len(loaded.runs), 'run')}: {' x '.join(parts)}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _results(loaded: LoadedStudy, folder: Path) -> None:
+    """Writes and prints the tables, and draws the figures."""
+    from analysis import studies
+    from emulator.files import replacing
+
+    results = studies.load_study(folder)
+    summary = studies.summarise(results)
+    write_text(folder / "results.csv", results.table.to_csv(index=False, lineterminator="\n"))
+    with replacing(folder / "results.parquet") as aside:
+        results.table.to_parquet(aside, index=False)
+    write_text(folder / "summary.csv", summary.to_csv(index=False, lineterminator="\n"))
+    out.print(studies.as_text(summary, results.columns), markup=False)
+    if results.missing:
+        out.print(
+            f"without {_count(len(results.missing), 'run')} not complete: {escape(', '.join(results.missing[:5]))}"
+        )
+    drawn = _draw(loaded, results)
+    written = ["results.csv", "results.parquet", "summary.csv", *drawn]
+    out.print(f"wrote {', '.join(escape(w) for w in written)} -> {escape(str(folder))}")
+
+
+def _draw(loaded: LoadedStudy, results: StudyResults) -> list[str]:
+    """Draws the figures of a study; returns the names of their files."""
+    from emulator.errors import ScenarioError
+
+    drawn: list[str] = []
+    for number, figure in enumerate(loaded.study.figures):
+        files = list(figure.params.file) or [_default_file(figure.kind, drawn)]
+        try:
+            figure(results, [results.folder / file for file in files])
+        except InputError as error:
+            path: Path_ = ("figures", number, *([error.key] if error.key else []))
+            raise ScenarioError((loaded.document.problem(path, error.message),)) from error
+        drawn += files
+    return drawn
+
+
+def _default_file(kind: str, taken: list[str]) -> str:
+    number = 1 + sum(file.startswith(kind) for file in taken)
+    return f"{kind}.png" if number == 1 else f"{kind}-{number}.png"

@@ -1,0 +1,60 @@
+"""Clusters of like clients, dealt out over the groups (φ_kmeans of S4 §III-B)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from emulator.grouping.formation.limits import FillLimits, fill
+from emulator.grouping.view import ClientView, Counts, Floats
+from emulator.registry import formations
+
+
+class KmeansParams(FillLimits):
+    """How large the groups are, and how many clusters they draw from."""
+
+    clusters: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="clusters of like clients; without it, as many as there are classes (S4 §IV-C)"
+    )
+
+
+@formations.register(
+    "kmeans-spread",
+    KmeansParams,
+    needs=("estimates",),
+    smallest=lambda params: params.least_clients(),
+    most=lambda params, clients: params.most_groups(clients),
+)
+def kmeans_spread(clients: ClientView, rng: np.random.Generator, params: KmeansParams) -> list[list[int]]:
+    """Unlike clients together: k-means gathers like ones, and groups take a random client from each cluster in turn.
+
+    Whose turn it is goes on from one group to the next. With ``size``, clients that fill no group stay out.
+    """
+    if len(clients.samples) == 0:
+        return []
+    labels = like(clients.learnt, params.clusters or clients.label_counts.shape[1], rng)
+    pools = [rng.permutation(np.flatnonzero(labels == label)).tolist() for label in range(labels.max() + 1)]
+    turns = itertools.cycle(pools)
+
+    def take(members: Sequence[int]) -> int:
+        pool = next(pool for pool in turns if pool)
+        client: int = pool.pop()
+        return client
+
+    return fill(clients.samples, params, take)
+
+
+def like(estimates: Floats, clusters: int, rng: np.random.Generator) -> Counts:
+    """The cluster of each client by k-means: the best of ten starts. Fewer clusters where there are fewer different clients."""
+    from sklearn.cluster import KMeans
+    from threadpoolctl import threadpool_limits
+
+    clusters = min(clusters, len(np.unique(estimates, axis=0)))
+    seed = int(rng.integers(2**31))
+    with threadpool_limits(1):  # several threads add up in the order in which they end
+        labels = KMeans(clusters, n_init=10, random_state=seed).fit(estimates).labels_
+    return np.unique(labels, return_inverse=True)[1].astype(np.int64)

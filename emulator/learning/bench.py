@@ -1,0 +1,59 @@
+"""What a measurement works with: models loaded into a module, their parameters by name, and samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from emulator.learning.flat import FlatModel, shaped
+from emulator.learning.layers import classifier_of
+
+BATCH = 1024  # samples of one forward pass
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Samples and their labels."""
+
+    x: Tensor
+    y: Tensor
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One measurement's subject: ``states`` of models as flat vectors, and ``samples`` (none, where it needs none).
+
+    ``rng`` is a stream of the measurement's own. A measurement must not keep the module beyond its end, nor change it.
+    """
+
+    states: Sequence[Tensor]
+    samples: Samples
+    classes: int
+    rng: np.random.Generator
+    flat: FlatModel
+
+    def load(self, state: Tensor) -> nn.Module:
+        """The module with the values of a state, ready to predict."""
+        self.flat.state.copy_(state)
+        return self.flat.module.eval()
+
+    def scores(self, state: Tensor) -> Tensor:
+        """The model's scores [n, classes] of the samples."""
+        module = self.load(state)
+        with torch.inference_mode():
+            return torch.cat([module(x) for x in self.samples.x.split(BATCH)])  # type: ignore[no-untyped-call]
+
+    def parameters(self, state: Tensor) -> dict[str, Tensor]:
+        """A state's parameters by name, in the order of the module, as views."""
+        named = [(name, tuple(p.shape)) for name, p in self.flat.module.named_parameters()]
+        pieces = state[: self.flat.size].split([int(np.prod(shape, dtype=np.int64)) for _, shape in named])  # type: ignore[no-untyped-call]
+        return {name: shaped(piece, shape) for (name, shape), piece in zip(named, pieces, strict=True)}
+
+    def classifier(self) -> list[str]:
+        """The names of the parameters of the last layer (see `classifier_of`)."""
+        names = [name for name, _ in self.flat.module.named_parameters()]
+        return [names[i] for i in classifier_of(self.flat.module, tuple(self.samples.x.shape[1:]))]

@@ -1,0 +1,117 @@
+"""Measurements: small arrays that are read off models and data. `Lab.measure` takes them, when needed, and remembers them.
+
+A measurement is a function ``(bench, params) -> array`` that may use what the bench holds and nothing else: the states of one or
+more models, samples, and a random stream of its own. Facts that it declares about itself:
+
+- ``on``: whose samples the bench holds: ``"client"`` (one client's own), ``"public"`` (the public ones, in the order of the data
+  set), ``"test"`` (those of the evaluations) or ``"nothing"`` (the array depends on the models alone);
+- ``version``: a number to be raised with any change to what the function computes, because results are remembered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+from pydantic import Field
+
+from emulator.errors import InputError
+from emulator.registry import NoParams, Params, measurements
+
+if TYPE_CHECKING:
+    from emulator.learning.bench import Bench
+
+
+@measurements.register("classifier-weights", on="nothing", version=1)
+def classifier_weights(bench: Bench, params: NoParams) -> np.ndarray:
+    """The parameters of the last layer, laid end to end."""
+    parameters = bench.parameters(bench.states[0])
+    return np.concatenate([parameters[name].reshape(-1).numpy() for name in bench.classifier()])
+
+
+@measurements.register("class-scores", on="public", version=1)
+def class_scores(bench: Bench, params: NoParams) -> np.ndarray:
+    """What samples of each class get for their own class: mean score and mean softmax score [2, classes].
+
+    The second row is S1's signature vector; the softmax of the first is S4's confidence vector (Eq. 2).
+    """
+    scores, labels = bench.scores(bench.states[0]).double(), bench.samples.y
+    own = [values.gather(1, labels[:, None])[:, 0] for values in (scores, scores.softmax(1))]
+    return np.array([[float(row[labels == c].mean()) for c in range(bench.classes)] for row in own])
+
+
+@measurements.register("soft-labels", on="public", version=1)
+def soft_labels(bench: Bench, params: NoParams) -> np.ndarray:
+    """Softmax scores [samples, classes] of the public samples (S5 §III-A)."""
+    return np.asarray(bench.scores(bench.states[0]).softmax(1).numpy())
+
+
+@measurements.register("fit", on="client", version=1)
+def fit(bench: Bench, params: NoParams) -> np.ndarray:
+    """How well each of several models fits a client's samples: mean cross-entropy and accuracy [models, 2]."""
+    from torch.nn import functional
+
+    labels = bench.samples.y
+    rows = []
+    for state in bench.states:
+        scores = bench.scores(state).double()
+        right = (scores.argmax(1) == labels).double().mean()
+        rows.append([float(functional.cross_entropy(scores, labels)), float(right)])
+    return np.array(rows)
+
+
+class ByLabelParams(Params):
+    """How the samples are rotated."""
+
+    turns: Annotated[int, Field(ge=0, le=3)] = Field(0, description="quarter turns, as `numpy.rot90` turns images")
+
+
+@measurements.register("by-label", ByLabelParams, on="test", version=1)
+def by_label(bench: Bench, params: ByLabelParams) -> np.ndarray:
+    """Of each label: its test samples, how many of them are recognised, and the sum of their cross-entropies [3, classes]."""
+    import torch
+    from torch.nn import functional
+
+    if params.turns:
+        x = torch.rot90(bench.samples.x, params.turns, (2, 3)).contiguous()
+        bench = replace(bench, samples=replace(bench.samples, x=x))
+    scores, labels = bench.scores(bench.states[0]).double(), bench.samples.y
+    rows = (
+        torch.ones(len(labels)),
+        scores.argmax(1) == labels,
+        functional.cross_entropy(scores, labels, reduction="none"),
+    )
+    return np.stack([np.bincount(labels.numpy(), row.numpy(), bench.classes) for row in rows])
+
+
+class FisherParams(Params):
+    """How long labels are drawn for."""
+
+    passes: Annotated[int, Field(ge=1, le=1000)] = Field(1, description="passes over the samples, each with new labels")
+
+
+@measurements.register("fisher", FisherParams, on="client", version=1)
+def fisher(bench: Bench, params: FisherParams) -> np.ndarray:
+    """The diagonal Fisher information of the feature extractor on a client's samples, averaged over each filter.
+
+    The mean square of the gradient of log p(y | x) by the weights (S4 Eq. 3), for labels y that are drawn from the model's own
+    prediction (Achille et al. 2019, Task2Vec). A filter is one output of a convolution or a linear layer before the last.
+    Raises `InputError` where the model has none.
+    """
+    import torch
+    from torch.nn import functional
+
+    module, last = bench.load(bench.states[0]), set(bench.classifier())
+    weights = [p for name, p in module.named_parameters() if name not in last and p.dim() > 1]
+    if not weights:
+        raise InputError("the model has no layers before the last, of which Fisher information could be taken", "model")
+    chances = bench.scores(bench.states[0]).double().softmax(1).cumsum(1)
+    total = torch.zeros(sum(len(w) for w in weights), dtype=torch.float64)
+    for _ in range(params.passes):
+        drawn = torch.from_numpy(bench.rng.random((len(chances), 1))) * chances[:, -1:]
+        labels = torch.searchsorted(chances, drawn, right=True)[:, 0]
+        for x, y in zip(bench.samples.x.split(1), labels.split(1), strict=True):  # type: ignore[no-untyped-call]
+            gradients = torch.autograd.grad(functional.cross_entropy(module(x), y), weights)
+            total += torch.cat([g.square().flatten(1).mean(1) for g in gradients])
+    return np.asarray((total / (params.passes * max(1, len(chances)))).numpy())

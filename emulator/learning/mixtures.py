@@ -1,0 +1,87 @@
+"""How good models are on test data that is distributed as clients' data is.
+
+A test set of that distribution need not be drawn. A model's accuracy on it is the mean of its accuracies on the single labels,
+weighted by how often the clients hold each, on images rotated as the clients' are. So one table for each rotation (the
+measurement ``by-label``) serves every client and every cluster, and all test samples count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from emulator.errors import InputError
+from emulator.registry import Chosen, measurements
+
+if TYPE_CHECKING:
+    from emulator.learning.lab import ClientFacts, Evaluation, Handle, Lab
+
+
+def evaluate_cluster(lab: Lab, model: Handle, cluster: int) -> Evaluation:
+    """A model on test data of a true cluster's distribution; raises `InputError` where there is no such cluster."""
+    clusters = lab.clients.clusters
+    if clusters is None or cluster not in clusters:
+        raise InputError(f"the partition makes no cluster {cluster}", "data.partition")
+    return evaluate_for(lab, model, np.flatnonzero(clusters == cluster).tolist())
+
+
+def evaluate_for(lab: Lab, model: Handle, clients: Sequence[int]) -> Evaluation:
+    """A model on test data distributed as the data of these clients together."""
+    return _evaluate(lab, [(model, clients)])[0]
+
+
+def evaluate_clients(lab: Lab, models: Sequence[Handle]) -> list[Evaluation]:
+    """The model of each client on test data of the client's own distribution. Several clients may have the same model."""
+    if len(models) != len(lab.clients.samples):
+        raise ValueError(f"{len(models)} models for {len(lab.clients.samples)} clients")
+    return _evaluate(lab, [(model, [client]) for client, model in enumerate(models)])
+
+
+def _evaluate(lab: Lab, cases: Sequence[tuple[Handle, Sequence[int]]]) -> list[Evaluation]:
+    """Each model on test data as its clients hold it; what is missing is trained together."""
+    from emulator.learning.lab import Evaluation
+
+    facts = lab.clients
+    tables: dict[tuple[Handle, int], np.ndarray] = {}
+    for turn in range(4):
+        models = list(dict.fromkeys(model for model, clients in cases if turn in _turns(facts, clients)))
+        measured = lab.measure_all(_by_label(turn), [([model], None) for model in models])
+        tables.update(((model, turn), table) for model, table in zip(models, measured, strict=True))
+    results = []
+    for model, clients in cases:
+        turns = _turns(facts, clients)
+        of_model = {turn: tables[model, turn] for turn in np.unique(turns).tolist()}
+        results.append(Evaluation(*expected(of_model, facts.label_counts[list(clients)], turns)))
+    return results
+
+
+def _turns(facts: ClientFacts, clients: Sequence[int]) -> np.ndarray:
+    return np.zeros(len(clients), np.int64) if facts.turns is None else facts.turns[list(clients)]
+
+
+def _by_label(turns: int) -> Chosen:
+    return Chosen("measurement", "by-label", measurements["by-label"].params.model_validate({"turns": turns}))
+
+
+def expected(tables: Mapping[int, np.ndarray], label_counts: np.ndarray, turns: np.ndarray) -> tuple[float, float]:
+    """Accuracy (a share) and mean cross-entropy on test data as clients hold it together.
+
+    ``label_counts`` [n, classes] and ``turns`` [n] are those of the clients. ``tables`` gives for each number of quarter turns
+    that occurs, of every label: its test samples, how many of them are recognised, and the sum of their cross-entropies
+    [3, classes]. Raises `InputError` where there are no test samples of a label that the clients hold.
+    """
+    correct = loss = 0.0
+    for turn in np.unique(turns).tolist():
+        counts = label_counts[turns == turn].sum(axis=0)
+        held = counts > 0
+        tested, right, losses = tables[turn][:, held]
+        if not tested.all():
+            label = np.flatnonzero(held)[tested == 0][0]
+            message = f"no test sample has the label {label}, which clients hold; test on more samples"
+            raise InputError(message, "evaluate.samples")
+        correct += float((counts[held] * (right / tested)).sum())
+        loss += float((counts[held] * (losses / tested)).sum())
+    total = int(label_counts.sum())
+    return correct / total, loss / total

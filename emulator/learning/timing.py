@@ -1,0 +1,215 @@
+"""The lab of a run without training: the same questions, no models.
+
+How long everything takes depends on how many samples of which labels the clients hold and on the size of the model, not on what
+is learned. So `TimingLab` knows these facts, the very ones of a run that trains, and hands out one and the same handle for every
+model. No sample is read, only labels.
+
+Its fleet may be larger than its data set. Then the set is divided between a part of the clients, and all others repeat what
+these hold, in turn.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from emulator.errors import InputError
+from emulator.learning.clients import Dealt, deal_out, outline_of
+from emulator.learning.data.arrays import Outline
+from emulator.learning.facts import ModelFacts
+from emulator.learning.keys import content_key, from_npy, to_npy
+from emulator.learning.lab import ClientFacts, Evaluation, Handle, Keys, Subject
+from emulator.learning.memo import RunMemory
+from emulator.registry import Chosen
+from emulator.scenario.schema import Scenario
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+log = logging.getLogger(__name__)
+
+NOT_MEASURED = Evaluation(math.nan, math.nan)
+UNKNOWABLE = "what this method does depends on what is learned, so it cannot be run without training"
+
+# Between how many clients a set is divided that is too small for the fleet: as many as get so many samples each, on average (the
+# smallest clients of S2 §6.2), and no more than are needed for a lively mix.
+SAMPLES_EACH = 20
+MOST_SERVED = 4000
+
+
+class AnyLab(Protocol):
+    """What methods and runs ask of a lab: `Lab`, or `TimingLab`, which learns nothing."""
+
+    memory: RunMemory
+    asked: int
+    trained: int
+
+    @property
+    def clients(self) -> ClientFacts:
+        """See `Lab.clients`."""
+
+    @property
+    def model_facts(self) -> ModelFacts:
+        """See `Lab.model_facts`."""
+
+    def initial(self) -> Handle:
+        """See `Lab.initial`."""
+
+    def zeros(self) -> Handle:
+        """See `Lab.zeros`."""
+
+    def train(
+        self,
+        model: Handle,
+        client: int,
+        rule: Chosen,
+        round: int,  # noqa: A002
+        first_epoch: int = 0,
+        memory: tuple[Handle, Handle] | None = None,
+    ) -> tuple[Handle, Handle | None]:
+        """See `Lab.train`."""
+
+    def combine(self, vectors: Sequence[Handle], weights: Sequence[float]) -> Handle:
+        """See `Lab.combine`."""
+
+    def evaluate(self, model: Handle, cluster: int | None = None) -> Evaluation:
+        """See `Lab.evaluate`."""
+
+    def measure(self, measurement: Chosen | str, models: Sequence[Handle], client: int | None = None) -> np.ndarray:
+        """See `Lab.measure`."""
+
+    def measure_all(self, measurement: Chosen | str, subjects: Iterable[Subject]) -> list[np.ndarray]:
+        """See `Lab.measure_all`."""
+
+    def value(self, handle: Handle) -> Tensor:
+        """See `Lab.value`."""
+
+    def values(self) -> dict[str, Tensor]:
+        """See `Lab.values`."""
+
+    def close(self) -> None:
+        """See `Lab.close`."""
+
+
+class TimingLab:
+    """What is known of a scenario without training anything. See `AnyLab` for what it is asked."""
+
+    def __init__(self, scenario: Scenario, memory: RunMemory) -> None:
+        self.memory = memory
+        self.asked = 0  # local trainings that methods asked for
+        self.trained = 0
+        self._scenario = scenario
+        self._keys = Keys(scenario)
+        self._model = Handle("nothing learned")
+
+    @cached_property
+    def clients(self) -> ClientFacts:
+        """What the clients hold: as in a run with training, wherever the data set has enough for all of them."""
+        wanted = self._scenario.topology.clients
+        served = int(self.memory.recall(content_key("served", self._keys.data(wanted)), self._count_served))
+        key, rows = self._keys.data(served), np.arange(wanted) % served
+        if served < wanted:
+            message = "the data set is divided between %d clients; the other %d of %d repeat what these hold, in turn"
+            log.warning(message, served, wanted - served, wanted)
+        raw = self.memory.recall(content_key("clients", key), lambda: to_npy(self._divide(served).label_counts))
+        if not self._scenario.data.partition.plugin.facts.get("clusters"):
+            return ClientFacts(from_npy(raw)[rows])
+        truth = self.memory.recall(content_key("clusters", key), lambda: to_npy(self._divide(served).truth))
+        return ClientFacts(from_npy(raw)[rows], *from_npy(truth)[:, rows])
+
+    @cached_property
+    def model_facts(self) -> ModelFacts:
+        """Size and arithmetic of the model."""
+
+        def compute() -> bytes:
+            from emulator.learning.engine import untrained
+            from emulator.learning.facts import model_facts
+
+            shape, classes = self._outline.shape, self._outline.classes
+            return json.dumps(asdict(model_facts(untrained(self._scenario, shape, classes), shape))).encode()
+
+        return ModelFacts(**json.loads(self.memory.recall(content_key("facts", self._keys.model), compute)))
+
+    def initial(self) -> Handle:
+        """The handle that stands for every model."""
+        return self._model
+
+    def zeros(self) -> Handle:
+        """The same handle."""
+        return self._model
+
+    def train(
+        self,
+        model: Handle,
+        client: int,
+        rule: Chosen,
+        round: int,  # noqa: A002
+        first_epoch: int = 0,
+        memory: tuple[Handle, Handle] | None = None,
+    ) -> tuple[Handle, Handle | None]:
+        """The same handle, twice for rules with memory."""
+        self.asked += 1
+        return self._model, None if memory is None else self._model
+
+    def combine(self, vectors: Sequence[Handle], weights: Sequence[float]) -> Handle:
+        """The same handle."""
+        return self._model
+
+    def evaluate(self, model: Handle, cluster: int | None = None) -> Evaluation:
+        """Nothing is measured."""
+        return NOT_MEASURED
+
+    def measure(self, measurement: Chosen | str, models: Sequence[Handle], client: int | None = None) -> np.ndarray:
+        """Raises `InputError`: there are no models to look at."""
+        raise InputError(UNKNOWABLE, "method")
+
+    def measure_all(self, measurement: Chosen | str, subjects: Iterable[Subject]) -> list[np.ndarray]:
+        """Raises `InputError`."""
+        raise InputError(UNKNOWABLE, "method")
+
+    def value(self, handle: Handle) -> Tensor:
+        """Raises `InputError`."""
+        raise InputError(UNKNOWABLE, "method")
+
+    def values(self) -> dict[str, Tensor]:
+        """No values."""
+        return {}
+
+    def close(self) -> None:
+        """There is nothing to end."""
+
+    @cached_property
+    def _outline(self) -> Outline:
+        return outline_of(self._scenario)
+
+    def _count_served(self) -> bytes:
+        """Between how many clients the set is divided: all, or else as many as the scenario's own partition finds enough for."""
+        wanted, samples = self._scenario.topology.clients, len(self._outline.y_train)
+        most = min(wanted - 1, MOST_SERVED, samples // SAMPLES_EACH)
+        known = next((n for n in (wanted, most) if n > 1 and self._serves(n)), None)
+        if known is not None:
+            return str(known).encode()
+        self._divide(1)  # raises what is wrong, where that has nothing to do with how many they are
+        low, high = 1, most
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._serves(middle) else (low, middle)
+        return str(low).encode()
+
+    def _serves(self, clients: int) -> bool:
+        try:
+            self._divide(clients)
+        except InputError:
+            return False
+        return True
+
+    def _divide(self, clients: int) -> Dealt:
+        """The set divided between so many clients; raises `InputError` where it cannot serve them."""
+        return deal_out(self._scenario, self._outline, clients)

@@ -1,0 +1,204 @@
+"""Asynchronous chains of groups: FedAsyncSeq (S4). The clock decides how far each chain gets.
+
+In a window of R rounds the server starts a chain at each sampled group. A model that comes back goes at once to another group,
+drawn at random from those that are free, so that fast groups hand on more often; where none is free it waits for the first
+that is. A round ends when some chain has made one pass more than any had before, so a window ends with the R-th pass of the
+fastest chain. Then the server averages the latest model of every chain, weighted by the samples that it has passed through in
+the window; passes under way are cut off. The next window starts with the average. At every instant only what has arrived is
+known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, cast
+
+import numpy as np
+import simpy
+from pydantic import Field
+
+from emulator.learning.lab import Handle
+from emulator.methods.estimators import learn
+from emulator.methods.forming import charge_formation, enquiry, form, present, until_somebody
+from emulator.methods.memory import RuleMemory
+from emulator.methods.session import Session
+from emulator.methods.slots import GroupSlots
+from emulator.methods.training import Group, GroupRound, Outcome, Waits
+from emulator.registry import Chosen, methods, waitings
+from emulator.rng import stream
+from emulator.scenario.schema import Count
+from emulator.world.world import Steps
+
+_AT_ONCE = (
+    1e-9  # relative: chains that return so shortly after one another return together; rounding may set them apart
+)
+
+
+class AsynchronousParams(GroupSlots):
+    """The slots of asynchronous chains."""
+
+    share: Annotated[float, Field(gt=0, le=1)] = Field(1.0, description="chains, as a share of the groups (C)")
+    window: Count | None = Field(
+        None, description="rounds from one averaging to the next (R); without it, as many as there are groups"
+    )
+
+
+@methods.register("asynchronous", AsynchronousParams)
+def asynchronous(session: Session, params: AsynchronousParams) -> Steps:
+    """Asynchronous chains: what a group sends back goes at once to another group; averaged every R rounds (FedAsyncSeq)."""
+    lab, world = session.lab, session.world
+    world.watch()
+    model = lab.initial()
+    memory = RuleMemory(lab, params.local, session.scenario.topology.clients)
+    model_bytes = world.workload.model_bytes * memory.rule.vectors
+    session.begin(model)
+    needs = params.formation.plugin.facts["needs"]
+    estimates = yield from learn(session, needs, params.estimator, enquiry(session, params))
+    groups = form(session, params, 1, estimates)
+    yield from charge_formation(session, params.formation, groups, 1)
+    t = 0
+    while True:
+        if not (yield from until_somebody(session, params, groups, model)):
+            return
+        rounds = params.window or len(groups)
+        if session.scenario.stop.rounds is not None:
+            rounds = min(rounds, session.scenario.stop.rounds - t)
+        count = max(1, int(params.share * len(groups) + 0.5))
+        chains = [Chain(number, model) for number in range(count)]
+        window = Window(session, params, groups, t, rounds)
+        first_bytes = 0 if params.initial_model == "seed" and t == 0 else model_bytes
+        work = [world.env.process(window.follow(chain, memory, first_bytes, model_bytes)) for chain in chains]
+        yield window.over | world.env.all_of(work)
+        yield world.env.timeout(_AT_ONCE * world.now)
+        for chain in chains:
+            if chain.at is not None:
+                world.give_up_group(*chain.at)
+        back = [chain for chain in chains if chain.samples]
+        if back:
+            total = sum(chain.samples for chain in back)
+            model = memory.end_round(lab.combine([c.latest for c in back], [c.samples / total for c in back]))
+        t += rounds
+        if session.end_round(t, model):
+            return
+
+
+@dataclass
+class Chain:
+    """One chain within a window: its latest model, and what that has passed through."""
+
+    number: int
+    latest: Handle
+    passes: int = 0
+    samples: int = 0
+    at: tuple[int, int] | None = None  # round and group of the pass under way
+
+
+class Window:
+    """R rounds between two averagings, from after round ``begins`` on. ``over`` happens when the fastest chain is through."""
+
+    def __init__(
+        self, session: Session, params: AsynchronousParams, groups: Sequence[Group], begins: int, rounds: int
+    ) -> None:
+        self.over = session.env.event()
+        self._session = session
+        self._params = params
+        self._groups = groups
+        self._begins = begins
+        self._rounds = rounds
+        self._free = set(range(len(groups)))
+        self._waiting: list[tuple[int, int | None, simpy.Event]] = []  # chain, where it comes from, where it may go
+        self._dealing = False
+        self._rng = stream(session.seed, "next group", begins + 1)
+
+    def follow(self, chain: Chain, memory: RuleMemory, first_bytes: int, model_bytes: int) -> Steps:
+        """One chain from group to group until the window is over."""
+        params, size = self._params, first_bytes
+        place: int | None = None
+        waits = Waits(Chosen("waiting", "all", waitings["all"].params()), 1, params.min_members)
+        while not self.closed():
+            turn = self._ask(chain, place)
+            yield turn | self.over
+            if not turn.triggered or self.closed():
+                return
+            number = cast(int, turn.value)
+            place = number
+            group = present(self._session, params, self._groups[number])
+            if group is not None:
+                at = (self._begins + chain.passes + 1, group.number)
+                where = GroupRound(at[0], 0, params.local, params.group_operation, memory, size, model_bytes)
+                chain.at = at
+                outcome: Outcome | None = yield from params.training(self._session, group, chain.latest, where, waits)
+                chain.at, size = None, model_bytes
+                if outcome is not None:
+                    self._passed(chain, outcome)
+            self._free.add(number)
+
+    def closed(self) -> bool:
+        """Whether it is over."""
+        return bool(self.over.triggered)
+
+    def _passed(self, chain: Chain, outcome: Outcome) -> None:
+        chain.latest = outcome.model
+        chain.passes += 1
+        chain.samples += int(self._session.lab.clients.samples[list(outcome.members)].sum())
+        if chain.passes == self._rounds and not self.closed():
+            self.over.succeed()
+
+    def _ask(self, chain: Chain, place: int | None) -> simpy.Event:
+        """Happens when there is a group for a chain, with its number."""
+        turn = self._session.env.event()
+        self._waiting.append((chain.number, place, turn))
+        if not self._dealing:
+            self._dealing = True
+            self._session.env.process(self._deal())
+        return turn
+
+    def _deal(self) -> Steps:
+        """Gives groups that are free and have somebody there to the chains that wait."""
+        world = self._session.world
+        while True:
+            yield world.env.timeout(_AT_ONCE * world.now)
+            if self.closed():
+                return
+            there = [g for g in sorted(self._free) if present(self._session, self._params, self._groups[g]) is not None]
+            if there or len(self._free) < len(self._groups):
+                break
+            back = world.until_return()  # nobody is there, and nothing is under way
+            if back is None:
+                self.over.succeed()
+                return
+            yield back
+        self._dealing = False
+        self._waiting.sort(key=lambda waiting: waiting[0])
+        only_one = len(self._groups) == 1
+        for waiting, group in list(deal(self._waiting, there, self._rng, only_one)):
+            self._waiting.remove(waiting)
+            self._free.discard(group)
+            waiting[2].succeed(group)
+
+
+def deal(
+    waiting: Sequence[tuple[int, int | None, simpy.Event]],
+    free: Sequence[int],
+    rng: np.random.Generator,
+    back_again: bool = False,
+) -> Iterator[tuple[tuple[int, int | None, simpy.Event], int]]:
+    """A random free group for as many of those who wait as possible, never the one they come from (unless ``back_again``)."""
+    order = [int(g) for g in rng.permutation(free)]
+    taken = order[: len(waiting)]
+    spare = order[len(waiting) :]
+    for i, group in enumerate(taken):
+        if group != waiting[i][1] or back_again:
+            continue
+        # An exchange with a spare group, or with somebody else whom it does not send back in turn.
+        if spare:
+            taken[i], spare[0] = spare[0], group
+            continue
+        for j, other in enumerate(taken):
+            if other != waiting[i][1] and group != waiting[j][1]:
+                taken[i], taken[j] = other, group
+                break
+    for who, group in zip(waiting, taken, strict=False):
+        if group != who[1] or back_again:
+            yield who, group

@@ -1,0 +1,42 @@
+"""The classifier's weights after pre-training (ψ_clf of S4 §III-B): a classifier leans towards what it was trained on."""
+
+from __future__ import annotations
+
+import numpy as np
+from pydantic import Field
+
+from emulator.methods.estimators.asking import Enquiry
+from emulator.methods.estimators.pretraining import NUMBER_BYTES, PretrainingParams, charge, measured, train
+from emulator.methods.session import Session
+from emulator.registry import estimators
+from emulator.world.world import Steps
+
+
+class ClassifierParams(PretrainingParams):
+    """Pre-training, and how much of the weights' variance the server keeps."""
+
+    variance: float = Field(0.9, gt=0, le=1, description="share of the variance that the principal components keep")
+
+
+@estimators.register("classifier-weights", ClassifierParams)
+def classifier_weights(session: Session, enquiry: Enquiry, params: ClassifierParams) -> Steps:
+    """Weights of the last layer after pre-training, reduced to the principal components that keep 90 % of their variance.
+
+    The components are those of all clients, whoever forms the groups.
+    """
+    weights = np.stack(measured(session.lab, "classifier-weights", params))
+    yield from charge(session, enquiry, train(session, params), NUMBER_BYTES * weights.shape[1])
+    return principal_components(weights, params.variance)
+
+
+def principal_components(rows: np.ndarray, variance: float) -> np.ndarray:
+    """The rows in as few principal components as keep so much of their variance; one of zeros where all are equal."""
+    rows = rows.astype(np.float64)
+    if len(rows) < 2 or (rows == rows[0]).all():
+        return np.zeros((len(rows), 1))
+    from sklearn.decomposition import PCA
+    from threadpoolctl import threadpool_limits
+
+    kept = min(rows.shape) if variance == 1 else variance
+    with threadpool_limits(1):  # rounding would depend on the number of cores
+        return np.asarray(PCA(kept, svd_solver="full").fit_transform(rows))

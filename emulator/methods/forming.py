@@ -1,0 +1,135 @@
+"""Forming groups: what servers ask for, groups at edges or under the cloud, what that is charged; and who of a group is there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from emulator.grouping.diagnostics import Grouping, diagnose
+from emulator.grouping.view import ClientView, Counts, Floats, group_view
+from emulator.ledger import Tag
+from emulator.methods.estimators import Enquiry
+from emulator.methods.session import NOBODY_LEFT, Models, Session
+from emulator.methods.slots import GroupSlots
+from emulator.methods.training import Group
+from emulator.registry import Chosen
+from emulator.rng import stream
+from emulator.world.fleet import CLOUD, Fleet
+from emulator.world.world import Steps
+
+
+def form_groups(
+    fleet: Fleet,
+    label_counts: Counts,
+    formation: Chosen,
+    aggregator: str,
+    seed: int,
+    t: int,
+    estimates: Floats | None = None,
+    clusters: np.ndarray | None = None,
+) -> list[Group]:
+    """The groups of all clients (``label_counts`` [n, m]) before round ``t``; ``aggregator`` as in `GroupSlots`.
+
+    ``clusters`` [n]: clients of different clusters never come together.
+    """
+    at_edges = aggregator == "edge"
+    blocks = [np.asarray(b) for b in fleet.blocks] if at_edges else [np.arange(len(label_counts))]
+    cluster_of = np.zeros(len(label_counts), dtype=np.int64) if clusters is None else clusters
+    blocks = [block[cluster_of[block] == c] for block in blocks for c in np.unique(cluster_of[block])]
+    groups: list[Group] = []
+    for place, block in enumerate(blocks):
+        here = label_counts[block]
+        known = None if estimates is None else estimates[block]
+        view = ClientView(here, here.sum(axis=1), estimates=known, fleet_counts=label_counts.sum(axis=0))
+        found = formation(view, stream(seed, "formation", place, t))
+        for rows in found:
+            members = tuple(int(c) for c in block[rows])
+            server = _server(fleet, aggregator, len(groups), members)
+            groups.append(Group(len(groups), server, members, int(cluster_of[members[0]])))
+    return groups
+
+
+def _server(fleet: Fleet, aggregator: str, number: int, members: Sequence[int]) -> str:
+    """Who serves a group: the edge of its members, the edges in turn, or the cloud."""
+    if aggregator == "cloud":
+        return CLOUD
+    return fleet.home(members[0]) if aggregator == "edge" else fleet.edge_names[number % len(fleet.edge_names)]
+
+
+def grouping_of(
+    groups: Sequence[Group], label_counts: Counts, sampling: Chosen | None, t: int, estimates: Floats | None = None
+) -> Grouping:
+    """The diagnostics of groups that are sampled by a rule (all alike, where there is none) from round ``t`` on."""
+    members = [g.members for g in groups]
+    log_weights = np.zeros(len(groups)) if sampling is None else sampling(group_view(label_counts, members))
+    return diagnose(t, [g.aggregator for g in groups], members, label_counts, log_weights, estimates)
+
+
+def charge_formation(session: Session, formation: Chosen, groups: Sequence[Group], t: int) -> Steps:
+    """Lets every aggregator compute as long as forming its groups takes, side by side.
+
+    What it takes is the rule's own count (see `emulator.grouping.formation`). Label counts do not change, so forming
+    groups anew asks the clients for nothing.
+    """
+    flops = formation.plugin.facts.get("flops")
+    if flops is None:
+        return
+    classes = session.lab.clients.label_counts.shape[1]
+    clients: Counter[str] = Counter()
+    for group in groups:
+        clients[group.aggregator] += len(group.members)
+    formed = Counter(group.aggregator for group in groups)
+    tag = Tag("formation", t)
+    yield session.env.all_of(
+        [
+            session.world.serve(place, flops(clients[place], classes, formed[place], formation.params), tag)
+            for place in clients
+        ]
+    )
+
+
+def enquiry(session: Session, params: GroupSlots) -> Enquiry:
+    """Who learns of the clients' data, and the size of the untrained model on its way to them."""
+    fleet, workload = session.world.fleet, session.world.workload
+    at_edges = params.aggregator == "edge"
+    servers = [fleet.home(c) if at_edges else CLOUD for c in range(len(fleet.client_names))]
+    return Enquiry(servers, 0 if params.initial_model == "seed" else workload.model_bytes)
+
+
+def form(
+    session: Session, params: GroupSlots, t: int, estimates: Floats | None, clusters: np.ndarray | None = None
+) -> list[Group]:
+    """Groups of all clients, each of one cluster's only, noted in the session."""
+    counts = session.lab.clients.label_counts
+    groups = form_groups(
+        session.world.fleet, counts, params.formation, params.aggregator, session.seed, t, estimates, clusters
+    )
+    session.note_groups(grouping_of(groups, counts, getattr(params, "sampling", None), t, estimates))
+    return groups
+
+
+def until_somebody(session: Session, params: GroupSlots, groups: Sequence[Group], model: Models) -> Steps:
+    """Waits until there is a group that can work; returns those that can, with the members that are there. None: never."""
+    while not (ready := [g for g in (present(session, params, g) for g in groups) if g is not None]):
+        back = session.world.until_return()
+        if back is None:
+            session.end_early(NOBODY_LEFT, model)
+            return []
+        if (yield from session.wait(back, model)):
+            return []
+    return ready
+
+
+def present(session: Session, params: GroupSlots, group: Group) -> Group | None:
+    """A group with the members that are there, at the server that does its work now; None where it cannot work."""
+    world = session.world
+    if world.all_present:
+        return group
+    server = world.server(group.aggregator)
+    members = [] if server is None else world.present(group.members, server)
+    if server is None or len(members) < params.min_members:
+        return None
+    return replace(group, aggregator=server, members=tuple(members))

@@ -1,0 +1,138 @@
+"""From a study to its runs: the base scenario with every combination of variant, grid point and seed.
+
+Changes come in layers: the study's ``set``, the variant, the grid point, the seed, and ``--set`` of the command line. For one key
+the last layer counts. A change to a section (``method``) is made before changes to what is in it (``method.local.epochs``),
+whatever their layers, so that what ``set`` says for all holds for a variant with another method too, unless the variant says
+otherwise itself.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from emulator.scenario.load import put
+from emulator.study.names import file_names, run_name, short_names, text_of
+from emulator.study.schema import Study
+from emulator.yamlfile import Document, Mark
+
+VARIANT = "variant"  # the column of the variants' names, beside those of the grid's keys
+
+
+@dataclass(frozen=True)
+class Change:
+    """One key and what is to stand there, with its place in the study's file."""
+
+    key: str
+    given: Document
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A run before its scenario is checked. ``point`` maps the grid's keys to numbers, or to names of values."""
+
+    name: str
+    variant: str
+    point: Mapping[str, float | str]
+    changes: tuple[Change, ...]
+
+    def document(self, base: Document) -> Document:
+        """The scenario of this run. Raises `ScenarioError` where a change has no place."""
+        changed = Document(base.file, copy.deepcopy(base.data), dict(base.keys), dict(base.values), dict(base.notes))
+        for change in self.changes:
+            put(changed, change.key, change.given)
+        return changed
+
+
+def expand(study: Study, document: Document, base: Document, last: Sequence[Change] = ()) -> Iterator[Wanted]:
+    """All runs of a study that was read from ``document``, in the order of the file.
+
+    ``base`` is the scenario; it gives the seed where the study gives none. ``last`` are changes of the command line.
+    """
+    seeds = [(str(seed), [_plain("seed", seed)]) for seed in study.seeds or ()]
+    if not seeds:
+        seeds = [(str(base.data.get("seed", 0)) if isinstance(base.data, dict) else "", [])]
+    variants = {name: list(_changes(document, ("variants", name))) for name in study.variants or {"": {}}}
+    axes = [_axis(document, key, values) for key, values in study.grid.items()]
+    common = [*_quiet(), *_changes(document, ("set",))]
+    file_name = file_names(list(variants))
+    shorter = short_names(list(study.grid))
+    for variant, changes in variants.items():
+        for point in itertools.product(*axes):
+            parts = {shorter[v.key]: v.file_name for v in point}
+            for seed, its_change in seeds:
+                wanted = ordered([common, changes, [v.change for v in point], its_change, last])
+                name = run_name(file_name[variant] if variant else "", parts, seed)
+                yield Wanted(name, variant, {v.key: v.label for v in point}, tuple(wanted))
+
+
+def ordered(layers: Iterable[Iterable[Change]]) -> list[Change]:
+    """The changes that count, in the order in which they are to be made (see the module's docstring)."""
+    kept: dict[tuple[str, ...], Change] = {}
+    for layer in layers:
+        for change in layer:
+            path = tuple(change.key.split("."))
+            for earlier in [p for p in kept if p[: len(path)] == path and _says(change.given.data, p[len(path) :])]:
+                del kept[earlier]
+            kept[path] = change
+    return [kept[path] for path in sorted(kept, key=len)]
+
+
+def covers(key: str, other: str) -> bool:
+    """Whether a change of ``key`` would undo a change of ``other`` before it."""
+    return f"{other}.".startswith(f"{key}.")
+
+
+@dataclass(frozen=True)
+class _Value:
+    """One value of a grid key."""
+
+    key: str
+    label: float | str
+    file_name: str
+    change: Change
+
+
+def _axis(document: Document, key: str, values: list[Any] | dict[str, Any]) -> list[_Value]:
+    entries: list[tuple[str | int, Any]] = list(values.items() if isinstance(values, dict) else enumerate(values))
+    labels: list[Any] = [place if isinstance(place, str) else value for place, value in entries]
+    if not all(isinstance(label, int | float) and not isinstance(label, bool) for label in labels):
+        labels = [text_of(label) for label in labels]
+    names = file_names([text_of(label) for label in labels])
+    axis = []
+    for (place, _), label in zip(entries, labels, strict=True):
+        given = document.below(("grid", key, place))
+        given.keys[()] = document.keys[("grid", key)]
+        axis.append(_Value(key, label, names[text_of(label)], Change(key, given)))
+    return axis
+
+
+def _changes(document: Document, path: tuple[str, ...]) -> Iterator[Change]:
+    data = document.data
+    for part in path:
+        data = data.get(part) if isinstance(data, dict) else None
+    for key in data or ():
+        yield Change(key, document.below((*path, key)))
+
+
+def _quiet() -> Iterator[Change]:
+    """A run of a study is one run, and it draws nothing by itself."""
+    yield _plain("output.against", [])
+    yield _plain("output.plot", False)
+
+
+def _plain(key: str, value: Any) -> Change:
+    mark = Mark("the study", 0, 0)
+    return Change(key, Document(mark.file, value, {(): mark}, {(): mark}))
+
+
+def _says(value: Any, path: Sequence[str]) -> bool:
+    """Whether a value holds something at ``path``."""
+    for part in path:
+        if not isinstance(value, dict) or part not in value:
+            return False
+        value = value[part]
+    return True

@@ -1,0 +1,84 @@
+"""The folder of a study: its runs' folders, and ``study.json``, which says which runs they are and how they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from emulator.errors import InputError
+from emulator.files import write_json
+from emulator.run import COMPLETE, INTERRUPTED, prepare, status_of
+from emulator.study.load import LoadedStudy, Planned
+
+INDEX = "study.json"
+LOCK = ".lock"
+SHOWN = 5  # folders that a message names
+
+
+def prepare_all(folder: Path, runs: Sequence[Planned], overwrite: bool = False) -> list[Planned]:
+    """Makes the run folders of a study ready; returns the runs that are still to be done, or to be finished.
+
+    ``overwrite`` replaces runs of other scenarios, and no others. Raises `InputError` that names the folders where one holds
+    another scenario, or something else than a run.
+    """
+    left: list[Planned] = []
+    replaced: list[Planned] = []
+    refused: list[str] = []
+    for run in runs:
+        try:
+            if prepare(folder / run.name, run.loaded.scenario):
+                left.append(run)
+        except InputError as error:
+            if overwrite and (folder / run.name / "scenario.yaml").is_file():
+                left.append(run)
+                replaced.append(run)
+            else:
+                refused.append(error.message)
+    if refused:
+        more = f"\n... and {len(refused) - SHOWN} more" if len(refused) > SHOWN else ""
+        raise InputError("\n".join(refused[:SHOWN]) + more)
+    for run in replaced:  # only now: where anything is refused, nothing is deleted
+        prepare(folder / run.name, run.loaded.scenario, overwrite=True)
+    return left
+
+
+def state_of(folder: Path, run: Planned) -> str:
+    """How far a run is, for a list: ``complete``, ``begun``, ``failed``, ``to do``, ``holds something else``."""
+    place = folder / run.name
+    try:
+        if not prepare(place, run.loaded.scenario):
+            return COMPLETE
+    except InputError:
+        return "holds something else"
+    status = status_of(place)
+    return "begun" if status == INTERRUPTED or (not status and place.exists()) else status or "to do"
+
+
+def write_index(folder: Path, loaded: LoadedStudy) -> None:
+    """Writes ``study.json``."""
+    study = loaded.study
+    runs = [
+        {"run": r.name, "variant": r.variant, "method": r.method, "point": r.point, "seed": r.seed} for r in loaded.runs
+    ]
+    about = {"name": study.name, "notes": study.notes, "columns": list(loaded.columns), "target": study.target}
+    write_json(folder / INDEX, {**about, "runs": runs})
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Keeps a second study out of the folder for as long as the block lasts; raises `InputError` if one is at work there."""
+    if folder.is_file():
+        raise InputError(f"{folder} is a file; --out must name a folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        import fcntl
+    except ImportError:  # not on Windows
+        yield
+        return
+    with (folder / LOCK).open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(f"another 'hfl study' is at work in {folder}") from None
+        yield

@@ -1,0 +1,138 @@
+"""A job: a process that works through runs of a study, one after another, and tells its parent how they get on."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import FrameType
+
+from emulator import plugins
+from emulator.errors import HflError
+from emulator.learning.memo import Memo
+from emulator.methods.session import Metrics
+from emulator.run import Watcher, execute
+from emulator.scenario.load import check
+from emulator.yamlfile import Document
+
+TELL_EVERY_S = 0.2
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a job needs to know at its start. ``memo`` None: nothing is remembered beyond the run folders."""
+
+    memo: Path | None
+    path: list[str]
+    plugins: list[str]
+
+
+@dataclass(frozen=True)
+class Order:
+    """A run that is to be done: a scenario as plain data, and the folder that is ready for it."""
+
+    document: Document
+    folder: Path
+    workers: int
+
+
+@dataclass(frozen=True)
+class Progressed:
+    """A round has ended."""
+
+    round: int
+    metrics: Metrics
+
+
+@dataclass(frozen=True)
+class Warned:
+    """Something was logged that the user should read."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A run is over. ``error`` is why it failed, or empty."""
+
+    error: str = ""
+
+
+def work(pipe: Connection, lifeline: Connection, setup: Setup) -> None:
+    """A job's whole life: takes orders until there are none, or until it is told to stop (``SIGTERM``).
+
+    Nobody writes to ``lifeline``: it ends when the parent does, and so does the job, at once. A run folder bears that.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then stops its jobs
+    signal.signal(signal.SIGTERM, _stop)
+    threading.Thread(target=_die_with_parent, args=(lifeline,), daemon=True).start()
+    logging.basicConfig(level=logging.WARNING, handlers=[_Teller(pipe)], force=True)
+    sys.path[:] = setup.path
+    try:
+        cannot = _missing_plugins(setup.plugins)
+        memo = Memo(setup.memo)
+        while (order := pipe.recv()) is not None:
+            pipe.send(Ended(cannot or _error_of(order, memo, pipe)))
+    except (KeyboardInterrupt, EOFError, OSError):
+        sys.exit(130)
+
+
+def _missing_plugins(names: list[str]) -> str:
+    """Imports the user's plug-ins as the parent did; returns why that does not work here, or nothing."""
+    try:
+        plugins.load(names)
+    except HflError as error:
+        return str(error)
+    return ""
+
+
+def _error_of(order: Order, memo: Memo, pipe: Connection) -> str:
+    """Does a run; returns why it failed, or nothing."""
+    told = 0.0
+
+    def on_round(round: int, metrics: Metrics) -> None:  # noqa: A002
+        nonlocal told
+        if time.monotonic() - told >= TELL_EVERY_S:
+            told = time.monotonic()
+            pipe.send(Progressed(round, metrics))
+
+    try:
+        execute(check(order.document), order.folder, memo, Watcher(on_round), max_workers=order.workers)
+    except HflError as error:
+        return str(error)
+    except OSError as error:
+        return f"{error.filename or 'file'}: {error.strerror or error}"
+    except Exception as error:  # noqa: BLE001 (a plug-in may raise anything, and the other runs are to go on)
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        return f"{type(error).__name__}: {error} ({last.filename}:{last.lineno})"
+    return ""
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _die_with_parent(lifeline: Connection) -> None:
+    try:
+        lifeline.recv_bytes()
+    except (EOFError, OSError):
+        os._exit(1)
+
+
+class _Teller(logging.Handler):
+    """Hands warnings to the parent, who owns the screen."""
+
+    def __init__(self, pipe: Connection) -> None:
+        super().__init__()
+        self._pipe = pipe
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Sends one."""
+        self._pipe.send(Warned(f"{record.levelname}: {record.getMessage()}"))

@@ -1,0 +1,157 @@
+"""Works through the runs of a study, several at a time, each in a process of its own.
+
+Runs do not depend on each other, so neither their number at a time nor their order changes a result. The cores are divided
+between the runs under way: where there are more runs than cores, each trains in one process (see benchmarks/studies.py).
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+
+from emulator import plugins
+from emulator.learning.memo import Memo
+from emulator.machine import cores
+from emulator.methods.session import Metrics
+from emulator.study.job import Ended, Order, Progressed, Setup, Warned, work
+from emulator.study.load import Planned
+
+
+@dataclass(frozen=True)
+class StudyWatcher:
+    """Who wants to hear how a study is getting on. ``on_end`` is told why a run failed, or nothing."""
+
+    on_start: Callable[[Planned], None] = lambda _run: None
+    on_round: Callable[[Planned, int, Metrics], None] = lambda _run, _round, _metrics: None
+    on_warning: Callable[[Planned, str], None] = lambda _run, _text: None
+    on_end: Callable[[Planned, str], None] = lambda _run, _error: None
+
+
+def run_all(
+    runs: Sequence[Planned],
+    folder: Path,
+    memo: Path | None,
+    jobs: int | None = None,
+    workers: int | None = None,
+    watcher: StudyWatcher = StudyWatcher(),  # noqa: B008
+) -> dict[str, str]:
+    """Does runs whose folders `prepare_all` made ready; returns why those failed that did, by name.
+
+    ``jobs`` are the runs at a time, by default as many as there are cores; ``workers`` the training processes of each, by
+    default what that leaves of the cores. An interruption (``KeyboardInterrupt``) stops all runs, whose folders keep what was
+    done, and is raised again.
+    """
+    most = jobs or cores()
+    Memo(memo).close()  # the file is there before several processes want to make it
+    setup = Setup(memo, sys.path, list(plugins.loaded))
+    waiting = list(runs)
+    failed: dict[str, str] = {}
+    idle: list[_Job] = []
+    active: dict[Connection, tuple[_Job, Planned]] = {}
+    try:
+        while waiting or active:
+            while waiting and len(active) < most:
+                run = next_run(waiting, [run for _, run in active.values()])
+                at_a_time = min(most, len(active) + len(waiting))
+                waiting.remove(run)
+                job = idle.pop() if idle else _Job(setup)
+                active[job.pipe] = (job, run)
+                watcher.on_start(run)
+                share = max(1, cores() // at_a_time)
+                job.send(Order(run.loaded.document, folder / run.name, workers or share))
+            for ready in wait(list(active)):
+                assert isinstance(ready, Connection)
+                job, run = active[ready]
+                message = job.receive()
+                if isinstance(message, Progressed):
+                    watcher.on_round(run, message.round, message.metrics)
+                elif isinstance(message, Warned):
+                    watcher.on_warning(run, message.text)
+                else:
+                    del active[ready]
+                    if job.alive:
+                        idle.append(job)
+                    if message.error:
+                        failed[run.name] = message.error
+                    watcher.on_end(run, message.error)
+    except BaseException:
+        for job, _ in active.values():
+            job.stop()
+        raise
+    finally:
+        for job in [*idle, *(job for job, _ in active.values())]:
+            job.close()
+    return failed
+
+
+class _Job:
+    """A process that does runs, seen from its parent."""
+
+    def __init__(self, setup: Setup) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        ending, self._lifeline = context.Pipe(duplex=False)
+        # No daemon: those may have no training processes of their own.
+        self._process = context.Process(target=work, args=(theirs, ending, setup), daemon=False)
+        # The child must not take a Ctrl-C before it can say that it ignores it. It inherits that much.
+        main = threading.current_thread() is threading.main_thread()
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN) if main else None
+        try:
+            self._process.start()
+        finally:
+            if main:
+                signal.signal(signal.SIGINT, before)
+        theirs.close()
+        ending.close()
+        self.alive = True
+
+    def send(self, order: Order | None) -> None:
+        """Hands over a run. If the process is dead, `receive` says so."""
+        try:
+            self.pipe.send(order)
+        except OSError:
+            self.alive = False
+
+    def receive(self) -> Progressed | Warned | Ended:
+        """What the process has to say; that its run failed, where it says nothing any more."""
+        try:
+            message: Progressed | Warned | Ended = self.pipe.recv()
+        except (EOFError, OSError):
+            self.alive = False
+            self._process.join()
+            code = self._process.exitcode
+            return Ended(f"its process ended unexpectedly (exit code {code}); perhaps memory ran out")
+        return message
+
+    def stop(self) -> None:
+        """Asks the process to break off; `close` waits for it."""
+        if self._process.is_alive():
+            self._process.terminate()
+
+    def close(self) -> None:
+        """Ends the process, which may first write what its run needs to go on. A second interruption kills it."""
+        try:
+            if self.alive:
+                self.send(None)
+            self._process.join()
+        except BaseException:
+            self._process.kill()
+            raise
+        finally:
+            self.pipe.close()
+            self._lifeline.close()
+
+
+def next_run(waiting: Sequence[Planned], under_way: Sequence[Planned]) -> Planned:
+    """Which of the waiting runs to begin: the first, but rather one that trains something else than those under way.
+
+    Runs that differ only in their world share their trainings through the memo, if one has them when another asks.
+    """
+    trained = {run.trains for run in under_way}
+    return next((run for run in waiting if run.trains not in trained), waiting[0])

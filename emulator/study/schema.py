@@ -1,0 +1,125 @@
+"""The study language: a base scenario, what is varied, the seeds, and what is drawn of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, PlainValidator, StringConstraints
+from pydantic_core import PydanticCustomError
+
+from emulator.errors import InputError, suggestion
+from emulator.registry import Figure, Params
+from emulator.scenario.schema import Name
+from emulator.study.names import short_names, text_of
+
+MOST_RUNS = 10_000
+PICTURES = (".png", ".svg", ".pdf")
+
+Seed = Annotated[int, Field(ge=0, lt=2**53)]
+Label = Annotated[str, StringConstraints(min_length=1, max_length=60)]
+Share = Annotated[float, Field(gt=0, le=1)]
+
+
+def _counted(given: Any) -> Any:
+    """A number of seeds as the seeds 0, 1, 2, ..."""
+    if isinstance(given, int) and not isinstance(given, bool):
+        if not 1 <= given <= MOST_RUNS:
+            raise PydanticCustomError("seeds", "expected a list of seeds, or how many there are to be, from 1 up")
+        return tuple(range(given))
+    if not isinstance(given, tuple) or not given:
+        raise PydanticCustomError("seeds", "expected a list of seeds, or how many there are to be")
+    return given
+
+
+def _base(given: Any) -> str | dict[str, Any]:
+    if (isinstance(given, str) and given) or isinstance(given, dict):
+        return given
+    raise PydanticCustomError("base", "expected the name of a scenario, a path beside this file, or a whole scenario")
+
+
+def _changes(given: Any) -> dict[str, Any]:
+    if given is None:  # `hierfavg:` with nothing after it: the scenario as it is
+        return {}
+    if isinstance(given, dict):
+        return given
+    raise PydanticCustomError("changes", "expected a mapping from scenario keys to values, such as {stop.rounds: 20}")
+
+
+def _values(given: Any) -> list[Any] | dict[str, Any]:
+    if isinstance(given, list | dict) and given:
+        return given
+    raise PydanticCustomError("values", "expected a list of values, or a mapping from names to values")
+
+
+def one_or_more(given: Any) -> Any:
+    """A single text as a list of one."""
+    return (given,) if isinstance(given, str) else given
+
+
+Changes = Annotated[dict[str, Any], PlainValidator(_changes)]
+Values = Annotated[Any, PlainValidator(_values)]
+Texts = Annotated[tuple[str, ...], BeforeValidator(one_or_more)]
+
+
+class FigureParams(Params):
+    """What every kind of figure has."""
+
+    file: Texts = Field((), description="file names ending in .png, .svg or .pdf; by default the kind's name as PNG")
+    title: str = Field("", description="what stands above the picture")
+    where: dict[str, Any] = Field({}, description="draw only runs with these values of what the study varies")
+
+    def named_columns(self) -> Iterator[tuple[str, str]]:
+        """Pairs of a parameter and a name of something varied that stands in it."""
+        yield from (("where", name) for name in self.where)
+
+    def told_apart(self, columns: Sequence[str]) -> list[str]:
+        """By what the figure tells runs apart, beside the seed, in a study that varies ``columns``."""
+        return list(columns)
+
+    def wrong(self, columns: Sequence[str]) -> Iterator[tuple[str, str]]:
+        """What is wrong with these values in a study that varies ``columns``: pairs of a key and a message."""
+        for name in self.file:
+            if "/" in name or "\\" in name or not name.lower().endswith(PICTURES):
+                yield "file", f"'{name}' is no plain file name that ends in one of {', '.join(PICTURES)}"
+        for key, name in self.named_columns():
+            try:
+                column_named(name, columns)
+            except InputError as error:
+                yield key, error.message
+
+
+class Study(Params):
+    """A whole study."""
+
+    name: Name = Field(description="names the study and its default folder")
+    notes: Annotated[str, StringConstraints(max_length=10_000)] = Field("", description="free text")
+    scenario: Annotated[Any, PlainValidator(_base)] = Field(
+        description="the base: a ready scenario's name, a path relative to this file, or a whole scenario"
+    )
+    set: Changes = Field({}, description="changes for all runs, by dotted key")
+    variants: Annotated[dict[Label, Changes], Field(min_length=1)] | None = Field(
+        None, description="named changes; each is run"
+    )
+    grid: dict[str, Values] = Field({}, description="values of dotted keys; every combination is run")
+    seeds: Annotated[tuple[Seed, ...] | None, BeforeValidator(_counted)] = Field(
+        None, description="the seeds, or how many; by default the scenario's own"
+    )
+    target: Share | None = Field(None, description="an accuracy (a share); the summary says what reaching it took")
+    figures: tuple[Figure, ...] = Field((), description="the pictures that are drawn")
+
+
+def column_named(name: str, columns: Sequence[str]) -> str:
+    """The column that is meant: its whole name, or the short one of a grid key. Raises `InputError` if there is none."""
+    if name in (*columns, "method", "seed"):
+        return name
+    short = {s: column for column, s in short_names(columns).items()}
+    if name in short:
+        return short[name]
+    hint = suggestion(name, {*columns, *short, "method", "seed"})
+    raise InputError(f"'{name[:60]}' is nothing that this study varies; {hint}")
+
+
+def same_value(given: Any, stored: Any) -> bool:
+    """Whether a value in ``where`` means the value of a run."""
+    return given == stored or text_of(given) == text_of(stored)

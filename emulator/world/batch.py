@@ -1,0 +1,241 @@
+"""What many clients do together under one server, worked out together: all download, all train, all upload.
+
+In a world in which nothing is cut off, phases in which clients do not meet need no event for each of them. Times and rows are
+those of `World.send` and `World.train` for one client after another; rows of a phase are booked together when its last is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import simpy
+
+from devices.compute import PASSES, inference_s
+from devices.profile import DeviceProfile
+from emulator.ledger import COMPUTE, GROUP_OPERATION, TRANSFER, Tag
+from emulator.registry import Chosen
+from emulator.world.fleet import Fan, Numbers
+from emulator.world.flows import happen
+from emulator.world.network import Instants, Places, happens_at, last
+from emulator.world.operations import Meeting, OperationCost
+
+if TYPE_CHECKING:
+    from emulator.world.world import Steps, World
+
+
+@dataclass(frozen=True)
+class Work:
+    """Local training: the samples of each client, and how each goes over its own."""
+
+    samples: Numbers
+    epochs: int
+    batch_size: int
+
+
+class Batch:
+    """Makes crews for a world, and remembers what they have in common."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self._unit_s: dict[int, npt.NDArray[np.float64]] = {}
+        self._costs: dict[tuple[int, int, int, int], tuple[Chosen, dict[int, OperationCost]]] = {}
+
+    def crew(self, server: str, clients: Sequence[int]) -> Crew:
+        """These clients, to work together under a server (an edge, or the cloud)."""
+        return Crew(self, server, np.array(clients))
+
+    @cached_property
+    def names(self) -> npt.NDArray[np.int32]:
+        """The clients' names as numbers of the ledger."""
+        return self.world.ledger.numbers(self.world.fleet.client_names)
+
+    @cached_property
+    def kinds(self) -> list[DeviceProfile]:
+        """The kinds of devices that clients have."""
+        return list({id(device): device for device in self.world.fleet.client_devices}.values())
+
+    @cached_property
+    def kind_of(self) -> Numbers:
+        """The place in `kinds` of every client's device."""
+        places = {id(device): i for i, device in enumerate(self.kinds)}
+        return np.array([places[id(device)] for device in self.world.fleet.client_devices])
+
+    def unit_s(self, batch_size: int) -> npt.NDArray[np.float64]:
+        """Seconds of one pass of one sample on each kind of device."""
+        known = self._unit_s.get(batch_size)
+        if known is None:
+            flops = self.world.workload.forward_flops
+            known = np.array([inference_s(kind, flops, 1, batch_size) for kind in self.kinds])
+            self._unit_s[batch_size] = known
+        return known
+
+    def costs(
+        self, operation: Chosen, server: DeviceProfile, kinds: Sequence[int], vectors: int
+    ) -> list[OperationCost]:
+        """What members with these kinds of devices pay for an operation: in groups of one size, equal devices pay the same."""
+        _, known = self._costs.setdefault((id(operation), id(server), len(kinds), vectors), (operation, {}))
+        for kind in set(kinds) - known.keys():
+            meeting = Meeting(self.kinds[kind], server, len(kinds), self.world.workload.parameters, vectors)
+            known[kind] = operation(meeting)
+        return [known[kind] for kind in kinds]
+
+
+class Crew:
+    """Clients that work together under one server. Events have the instants at which each client is done as their value."""
+
+    def __init__(self, batch: Batch, server: str, clients: Numbers) -> None:
+        self.clients = clients
+        self._batch = batch
+        self._world = batch.world
+        self._server = server
+        self._names = batch.names[clients]
+        self._parts = batch.world.fleet.parts(server, clients)
+
+    @cached_property
+    def _up(self) -> list[Fan]:
+        return self._fans(up=True)
+
+    @cached_property
+    def _down(self) -> list[Fan]:
+        return self._fans(up=False)
+
+    def _fans(self, up: bool) -> list[Fan]:
+        fleet = self._world.fleet
+        if len(self._parts) == 1:
+            return [fleet.fan(self._server, self.clients, up)]
+        return [fleet.fan(self._server, self.clients[places], up) for places in self._parts]
+
+    def receive(self, size_bytes: int, tag: Tag) -> simpy.Event:
+        """The server sends as many bytes to each client, now."""
+        return self._transfer(self._down, size_bytes, tag)
+
+    def send(self, size_bytes: int, tag: Tag) -> simpy.Event:
+        """Each client sends as many bytes to the server, now."""
+        return self._transfer(self._up, size_bytes, tag)
+
+    def exchange(self, work: Work, down_bytes: int, up_bytes: int, tag: Tag) -> simpy.Event:
+        """Each client receives a model, trains it, sends it back, and waits for nobody; with the instants of the arrivals."""
+        start_s, arrived = self._world.now, self._world.env.event()
+        arrivals_s, waiting = np.zeros(len(self.clients)), [len(self.clients)]
+
+        def note(places: Numbers, instants_s: Instants) -> None:
+            arrivals_s[places] = instants_s
+            waiting[0] -= len(places)
+            if not waiting[0]:
+                happen(arrived, arrivals_s)
+
+        def received(part: Numbers, places: Places, received_s: Instants) -> None:
+            mine = part[places]
+            some = self if len(mine) == len(self.clients) else Crew(self._batch, self._server, self.clients[mine])
+            theirs = Work(work.samples[mine], work.epochs, work.batch_size)
+            trained_s = some._trained_at(theirs, received_s)
+
+            def booked(sent: Numbers, instants_s: Instants) -> None:
+                waiting_here[0] -= len(sent)
+                if not waiting_here[0]:
+                    some._book(some._down[0], start_s, received_s, down_bytes, tag)
+                    some._book_training(theirs, tag, received_s, trained_s)
+                note(mine[sent], instants_s)
+
+            waiting_here = [len(mine)]
+            some._send_each(trained_s, up_bytes, tag, booked)
+
+        for part, fan in zip(self._parts, self._down, strict=True):
+            self._world.network.transfer_each(fan, down_bytes, partial(received, part))
+        return arrived
+
+    def _send_each(
+        self, starts_s: npt.NDArray[np.float64], size_bytes: int, tag: Tag, sent: Callable[[Numbers, Instants], None]
+    ) -> None:
+        """Sends from each client, all of one part, at an instant of its own; ``sent`` is called when some have arrived."""
+        env, network, everyone = self._world.env, self._world.network, np.arange(len(self.clients))
+        if network.apart(self._up[0]):
+            arrived = network.transfer_all(self._up[0], size_bytes, starts_s)
+            arrived.callbacks.append(lambda event: self._book(self._up[0], starts_s, event.value, size_bytes, tag))
+            arrived.callbacks.append(lambda event: sent(everyone, event.value))
+            return
+
+        def send(places: Numbers) -> None:
+            some = Crew(self._batch, self._server, self.clients[places])
+            some.send(size_bytes, tag).callbacks.append(lambda event: sent(places, event.value))
+
+        for start_s in np.unique(starts_s).tolist():
+            start = happens_at(env, start_s)
+            start.callbacks.append(lambda _, places=everyone[starts_s == start_s]: send(places))  # type: ignore[misc]
+
+    def train_and_operate(self, work: Work, operation: Chosen, vectors: int, tag: Tag, starts_s: Instants) -> Steps:
+        """Each client trains, from an instant of its own; then a group operation: all compute, then all send, then all receive.
+
+        ``vectors`` says how many vectors of the model's size each member brings.
+        """
+        world, trained_s = self._world, self._trained_at(work, starts_s)
+        server, kinds = world.fleet.device(self._server), self._batch.kind_of[self.clients].tolist()
+        costs = self._batch.costs(operation, server, kinds, vectors)
+        began_s = last(trained_s)  # it needs everybody
+        ends_s = world.ends_of_work(self.clients, began_s, np.array([cost.seconds for cost in costs]))
+        yield happens_at(world.env, last(ends_s))
+        self._book_training(work, tag, trained_s=trained_s, starts_s=starts_s)
+        tag, busy = tag.but(operation.kind), ends_s > began_s
+        if np.logical_and.reduce(busy):
+            world.ledger.add_all(len(ends_s), GROUP_OPERATION, self._names, began_s, ends_s, tag)
+        else:
+            names, their_s = self._names[busy], ends_s[busy]
+            world.ledger.add_all(len(names), GROUP_OPERATION, names, began_s, their_s, tag)
+        for up, sizes in ((True, [c.up_bytes for c in costs]), (False, [c.down_bytes for c in costs])):
+            sent = [self._exchange(up, size, sizes, tag) for size in dict.fromkeys(sizes) if size]
+            if sent:
+                yield sent[0] if len(sent) == 1 else world.env.all_of(sent)
+
+    def _exchange(self, up: bool, size_bytes: int, sizes: Sequence[int], tag: Tag) -> simpy.Event:
+        """Transfers of those clients whose size it is."""
+        some = self
+        if sizes.count(size_bytes) < len(sizes):
+            some = Crew(self._batch, self._server, self.clients[np.array(sizes) == size_bytes])
+        return some.send(size_bytes, tag) if up else some.receive(size_bytes, tag)
+
+    def _transfer(self, fans: Sequence[Fan], size_bytes: int, tag: Tag) -> simpy.Event:
+        world, start_s = self._world, self._world.now
+        sent = [world.network.transfer_all(fan, size_bytes) for fan in fans]
+        for fan, event in zip(fans, sent, strict=True):
+            event.callbacks.append(lambda event, fan=fan: self._book(fan, start_s, event.value, size_bytes, tag))  # type: ignore[misc]
+        if len(sent) == 1:
+            return sent[0]
+        arrived = world.env.event()
+
+        def all_arrived(_: simpy.Event) -> None:
+            arrivals_s = np.zeros(len(self.clients))
+            for places, event in zip(self._parts, sent, strict=True):
+                arrivals_s[places] = event.value
+            happen(arrived, arrivals_s)
+
+        world.env.all_of(sent).callbacks.append(all_arrived)
+        return arrived
+
+    def _book(self, fan: Fan, start_s: Instants, ends_s: Instants, size_bytes: int, tag: Tag) -> None:
+        """Rows of transfers that have arrived: one for each and each hop."""
+        names = self._names if len(self._parts) == 1 else self._batch.names[fan.clients]
+        route, own = fan.pattern.route, fan.pattern.own
+        for leg in route:
+            if leg.hop:
+                mine = leg is route[own]
+                who = names if mine and own == 0 else leg.sender
+                peer = names if mine and own == -1 else leg.receiver
+                self._world.ledger.add_all(
+                    len(names), TRANSFER, who, start_s, ends_s, tag, peer, size_bytes, hop=leg.hop
+                )
+
+    def _trained_at(self, work: Work, starts_s: Instants) -> npt.NDArray[np.float64]:
+        """When each client has trained; see `devices.compute.training_s`."""
+        unit_s = self._batch.unit_s(work.batch_size)[self._batch.kind_of[self.clients]]
+        seconds = work.epochs * PASSES * (work.samples * unit_s)
+        return self._world.ends_of_work(self.clients, starts_s, seconds)
+
+    def _book_training(self, work: Work, tag: Tag, starts_s: Instants, trained_s: Instants) -> None:
+        samples = work.samples if work.epochs == 1 else work.samples * work.epochs
+        count, tag = len(samples), tag.but("training")
+        self._world.ledger.add_all(count, COMPUTE, self._names, starts_s, trained_s, tag, samples=samples)

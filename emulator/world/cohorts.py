@@ -1,0 +1,241 @@
+"""Cohorts: transfers that start together between one server and many clients, as one flow instead of many.
+
+Such transfers differ only in the clients' own links. Where nobody else is on those, transfers of equal own bandwidth have equal
+rates at every instant, whatever happens on the links that they have in common; so one flow stands for all of them, and a group
+costs as much as a client. Without links in common each is alone, and its arrival is known at once.
+
+Should anybody come to one of the own links meanwhile, its cohort is dissolved into the flows that it stands for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import simpy
+
+from emulator.world.fleet import Fan, Leg
+from emulator.world.flows import NOTHING_BITS, Flow, Link, happen
+from emulator.world.network import EVERYONE, Instants, Known, Places, happens_at, last
+
+if TYPE_CHECKING:
+    from emulator.world.sharing import SharedNetwork
+
+
+class Party:
+    """All transfers of one request: how long each takes after its last byte, and how many flows are still on their way.
+
+    ``told`` is told of the arrivals: an event when all have arrived, a function of those whose last bytes have left.
+    """
+
+    __slots__ = ("after_s", "arrivals_s", "fan", "told", "waiting")
+
+    def __init__(self, fan: Fan, after_s: Instants, told: simpy.Event | Known) -> None:
+        self.fan = fan
+        self.after_s = after_s
+        self.told = told
+        self.arrivals_s: Instants = 0.0
+        self.waiting = 0
+
+    def note(self, env: simpy.Environment, places: Places, arrivals_s: Instants | None = None) -> None:
+        """The last bytes of some transfers, or of all, have left now; they arrive at these instants."""
+        if arrivals_s is None:
+            arrivals_s = env.now + (self.after_s[places] if isinstance(self.after_s, np.ndarray) else self.after_s)
+        self.waiting -= 1
+        if not isinstance(self.told, simpy.Event):
+            self.told(places, arrivals_s)
+            return
+        if places is EVERYONE:
+            self.arrivals_s = arrivals_s
+        else:
+            if not isinstance(self.arrivals_s, np.ndarray):
+                self.arrivals_s = np.full(len(self.fan.clients), self.arrivals_s)
+            self.arrivals_s[places] = arrivals_s
+        if not self.waiting:
+            due_s = last(self.arrivals_s)
+            if due_s == env.now:
+                self.arrive()
+            else:
+                happens_at(env, due_s).callbacks.append(self.arrive)
+
+    def arrive(self, event: object = None) -> None:
+        """All have arrived."""
+        assert isinstance(self.told, simpy.Event)
+        happen(self.told, self.arrivals_s)
+
+
+class Cohort:
+    """Some transfers of a party, or all, of ``size_bits`` each.
+
+    ``flow`` stands for them. Where they have no links in common it is None, and each may start at an instant of its own.
+    """
+
+    __slots__ = ("flow", "names", "over", "own_bps", "party", "places", "size_bits", "starts_s")
+
+    def __init__(
+        self,
+        party: Party,
+        places: Places,
+        names: Sequence[str],
+        own_bps: float,
+        size_bits: float,
+        starts_s: Instants,
+    ) -> None:
+        self.party = party
+        self.places = places
+        self.names = names
+        self.own_bps = own_bps
+        self.size_bits = size_bits
+        self.starts_s = starts_s
+        self.flow: Flow | None = None
+        self.over = False  # all bytes have left, or it was dissolved
+
+    def arrivals_s(self, some: npt.NDArray[np.bool_] | slice = EVERYONE) -> Instants:
+        """When its transfers, or some of them, arrive, where each is alone on its way."""
+        after_s, starts_s = self.party.after_s, self.starts_s
+        if isinstance(after_s, np.ndarray):
+            after_s = after_s[self.places][some]
+        if isinstance(starts_s, np.ndarray):
+            starts_s = starts_s[some]
+        return starts_s + (self.size_bits / self.own_bps + after_s)
+
+
+class Cohorts:
+    """The cohorts of a network that are on their way."""
+
+    def __init__(self, env: simpy.Environment, network: SharedNetwork) -> None:
+        self._env = env
+        self._network = network
+        self._on: dict[str, Cohort] = {}  # by the name of each own link
+
+    def transfer_all(self, fan: Fan, size_bytes: int, starts_s: Instants | None = None) -> simpy.Event:
+        """See `Network.transfer_all`."""
+        arrived = self._env.event()
+        if not self._may_go(fan, size_bytes):
+            self._one_by_one(Party(fan, 0.0, arrived), size_bytes)
+            return arrived
+        after_s = self._network.latencies_s(fan)
+        starts_s = self._env.now if starts_s is None else starts_s
+        if size_bytes == 0:
+            return happens_at(self._env, last(starts_s + after_s), starts_s + after_s)
+        self._go(Party(fan, after_s, arrived), 8.0 * size_bytes, starts_s)
+        return arrived
+
+    def transfer_each(self, fan: Fan, size_bytes: int, known: Known) -> None:
+        """See `Network.transfer_each`."""
+        if not self._may_go(fan, size_bytes):
+            self._one_by_one(Party(fan, 0.0, known), size_bytes)
+            return
+        after_s = self._network.latencies_s(fan)
+        if size_bytes == 0:
+            known(EVERYONE, self._env.now + after_s)
+        else:
+            self._go(Party(fan, after_s, known), 8.0 * size_bytes, self._env.now)
+
+    def apart(self, fan: Fan) -> bool:
+        """See `Network.apart`."""
+        return not fan.pattern.common and fan.pattern.latency_s is not None and self._may_go(fan, 1)
+
+    def _may_go(self, fan: Fan, size_bytes: int) -> bool:
+        """Whether transfers may go as a cohort: there are several, and nobody is on the clients' own links, which are steady."""
+        if not self._network.steady(fan.names):
+            return False
+        alone = len(fan.names) > 1 and self._on.keys().isdisjoint(fan.names) and self._network.free(fan.names)
+        return alone or size_bytes == 0
+
+    def _one_by_one(self, party: Party, size_bytes: int) -> None:
+        """Transfers each on its own; what is noted of them is their arrival."""
+        routes = party.fan.routes()
+        party.waiting = len(routes)
+        for place, route in enumerate(routes):
+            arrived = self._network.transfer(route, size_bytes)
+            arrived.callbacks.append(lambda _, place=place: party.note(self._env, np.array([place])))  # type: ignore[misc]
+
+    def _go(self, party: Party, size_bits: float, starts_s: Instants) -> None:
+        """Sends the transfers of a party on their way. Only without links in common may they start later than now."""
+        fan = party.fan
+        common = self._network.links_of(fan.pattern.common)
+        if isinstance(fan.own_bps, np.ndarray):
+            for own_bps in np.unique(fan.own_bps).tolist():
+                places = np.flatnonzero(fan.own_bps == own_bps)
+                names = [fan.names[i] for i in places.tolist()]
+                their_s = starts_s[places] if isinstance(starts_s, np.ndarray) else starts_s
+                self._start(Cohort(party, places, names, own_bps, size_bits, their_s), common)
+        else:
+            self._start(Cohort(party, EVERYONE, fan.names, fan.own_bps, size_bits, starts_s), common)
+
+    def _start(self, cohort: Cohort, common: tuple[Link, ...]) -> None:
+        names, party = cohort.names, cohort.party
+        party.waiting += 1
+        self._on.update(dict.fromkeys(names, cohort))
+        if common:
+            ended = partial(self._left, cohort)
+            cohort.flow = self._network.put(common, cohort.size_bits, len(names), cohort.own_bps, ended)
+            return
+        # Nobody is in the way of anybody: when they leave and arrive is known at once.
+        arrives = isinstance(party.told, simpy.Event)
+        due_s = last(cohort.arrivals_s() if arrives else cohort.starts_s + cohort.size_bits / cohort.own_bps)
+        happens_at(self._env, due_s).callbacks.append(lambda _: self._due(cohort))
+
+    def _due(self, cohort: Cohort) -> None:
+        if not cohort.over:
+            self._forget(cohort)
+            cohort.party.note(self._env, cohort.places, cohort.arrivals_s())
+
+    def _left(self, cohort: Cohort) -> None:
+        """The last bytes of a cohort have left."""
+        self._forget(cohort)
+        cohort.party.note(self._env, cohort.places)
+
+    def make_way(self, links: Iterable[Link]) -> None:
+        """Dissolves the cohorts that are alone on any of these links."""
+        if self._on:
+            for link in links:
+                cohort = self._on.get(link.name)
+                if cohort is not None:
+                    self._dissolve(cohort)
+
+    def _forget(self, cohort: Cohort) -> None:
+        cohort.over = True
+        cohort.flow = None  # which refers to the cohort
+        self._free(cohort)
+
+    def _free(self, cohort: Cohort) -> None:
+        for name in cohort.names:
+            self._on.pop(name, None)
+
+    def _dissolve(self, cohort: Cohort) -> None:
+        """Makes each transfer of a cohort a flow of its own, with what is left of it."""
+        party = cohort.party
+        everyone = np.arange(len(party.fan.clients))[cohort.places]
+        if cohort.flow is not None:
+            left_bits = np.full(len(everyone), cohort.size_bits - 8 * self._network.stop(cohort.flow))
+        else:
+            sent_bits = cohort.own_bps * np.maximum(0.0, self._env.now - cohort.starts_s)
+            left_bits = np.broadcast_to(cohort.size_bits - sent_bits, len(everyone))
+        going = left_bits > NOTHING_BITS
+        if not going.any():
+            self._free(cohort)
+            if cohort.flow is not None:
+                self._left(cohort)
+            return  # otherwise only latencies are not over yet
+        self._forget(cohort)
+        if not going.all():
+            party.waiting += 1
+            party.note(self._env, everyone[~going], cohort.arrivals_s(~going))
+        party.waiting += int(going.sum()) - 1
+        starts_s, routes = np.broadcast_to(cohort.starts_s, len(everyone)), party.fan.routes()
+        for i in np.flatnonzero(going).tolist():
+            put = partial(self._put, party, everyone[i : i + 1], routes[everyone[i]], float(left_bits[i]))
+            if starts_s[i] > self._env.now:
+                happens_at(self._env, float(starts_s[i])).callbacks.append(put)
+            else:
+                put()
+
+    def _put(self, party: Party, place: Places, route: Sequence[Leg], left_bits: float, event: object = None) -> None:
+        links = self._network.links_of(route)
+        self.make_way(links)
+        self._network.put(links, left_bits, ended=lambda: party.note(self._env, place))

@@ -1,0 +1,69 @@
+"""Traces that end while a run goes on: seen before anything trains where the scenario shows it, and a clean end where not.
+
+A trace whose file says what comes after its end, or of which the scenario does, never ends; nor does one that never changes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Iterator
+
+import simpy
+
+from emulator.errors import InputError
+from emulator.registry import Params
+from emulator.scenario.contents import content
+from emulator.scenario.schema import PlayedTrace, Scenario, Topology
+from emulator.units import TIME
+from emulator.world.played import availabilities, played
+from traces.content import Trace
+
+
+def check(scenario: Scenario) -> None:
+    """Raises `InputError` with the scenario key where a trace cannot be read or played, or ends before the run may."""
+    topology = scenario.topology
+    # One client and one edge will do: all of a kind play the same file.
+    one = topology.model_copy(update={"clients": 1, "edges": min(topology.edges, 1)})
+    played(one, scenario.seed)
+    if topology.availability is not None:
+        availabilities(one, scenario.seed)
+    first, limit_s = _first_end(topology), scenario.stop.time
+    if first is not None and limit_s is not None and limit_s >= first[0]:  # a run ends after 'stop.time', never before
+        raise _nobody_says(*first, f", and the run goes on until 'stop.time' ({TIME.format(limit_s)}) at least")
+
+
+def watch(env: simpy.Environment, topology: Topology) -> None:
+    """Makes a run fail, with an `InputError`, at the instant at which it outlives a trace."""
+    first = _first_end(topology)
+    if first is not None:
+        env.process(_fail(env, *first))
+
+
+def _fail(env: simpy.Environment, end_s: float, key: str, trace: PlayedTrace) -> Generator[simpy.Event, None, None]:
+    yield env.timeout(math.nextafter(end_s, math.inf))  # what ends together with the trace does not outlive it
+    raise _nobody_says(end_s, key, trace, ", and the run goes on")
+
+
+def _nobody_says(end_s: float, key: str, trace: PlayedTrace, when: str) -> InputError:
+    advice = "the file does not say what comes then, so say 'end: repeat' or 'end: hold'"
+    return InputError(f"{trace.file} ends after {TIME.format(end_s)}{when}; {advice}", f"{key}.end")
+
+
+def _first_end(topology: Topology) -> tuple[float, str, PlayedTrace] | None:
+    """When the first trace ends of which nobody says what comes then, its scenario key, and the trace."""
+    ends = [
+        (end_s, key, trace)
+        for key, trace in _traces_in(topology, "topology")
+        if trace.end is None and (end_s := content(trace.file, trace.format, Trace, key).open_end_s) is not None
+    ]
+    return min(ends, key=lambda each: each[:2], default=None)
+
+
+def _traces_in(section: Params, key: str) -> Iterator[tuple[str, PlayedTrace]]:
+    """All the traces that a section names, with their scenario keys."""
+    for name in type(section).model_fields:
+        value = getattr(section, name)
+        if isinstance(value, PlayedTrace):
+            yield f"{key}.{name}", value
+        elif isinstance(value, Params):
+            yield from _traces_in(value, f"{key}.{name}")
