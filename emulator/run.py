@@ -103,6 +103,8 @@ def prepare(folder: Path, scenario: Scenario, overwrite: bool = False, training:
             f"{folder} holds a run of this scenario {'without' if training else 'with'} training; "
             "choose another --out, or replace it with --overwrite"
         )
+    for half_written in folder.glob(".*.part*"):  # by a process that was killed while it wrote
+        half_written.unlink()
     return status_of(folder) != COMPLETE
 
 

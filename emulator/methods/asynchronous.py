@@ -20,10 +20,10 @@ from pydantic import Field
 
 from emulator.learning.lab import Handle
 from emulator.methods.estimators import learn
-from emulator.methods.forming import charge_formation
-from emulator.methods.grouped import GroupSlots, enquiry, form, present, until_somebody
+from emulator.methods.forming import charge_formation, enquiry, form, present, until_somebody
 from emulator.methods.memory import RuleMemory
 from emulator.methods.session import Session
+from emulator.methods.slots import GroupSlots
 from emulator.methods.training import Group, GroupRound, Outcome, Waits
 from emulator.registry import Chosen, methods, waitings
 from emulator.rng import stream

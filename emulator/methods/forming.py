@@ -1,16 +1,19 @@
-"""Forming groups: at each edge from its own clients, or under the cloud from everybody; and what that is charged."""
+"""Forming groups: what servers ask for, groups at edges or under the cloud, what that is charged; and who of a group is there."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from emulator.grouping.diagnostics import Grouping, diagnose
 from emulator.grouping.view import ClientView, Counts, Floats, group_view
 from emulator.ledger import Tag
-from emulator.methods.session import Session
+from emulator.methods.estimators import Enquiry
+from emulator.methods.session import NOBODY_LEFT, Models, Session
+from emulator.methods.slots import GroupSlots
 from emulator.methods.training import Group
 from emulator.registry import Chosen
 from emulator.rng import stream
@@ -87,3 +90,47 @@ def charge_formation(session: Session, formation: Chosen, groups: Sequence[Group
             for place in clients
         ]
     )
+
+
+def enquiry(session: Session, params: GroupSlots) -> Enquiry:
+    """Who learns of the clients' data, and the size of the untrained model on its way to them."""
+    fleet, workload = session.world.fleet, session.world.workload
+    at_edges = params.aggregator == "edge"
+    servers = [fleet.home(c) if at_edges else CLOUD for c in range(len(fleet.client_names))]
+    return Enquiry(servers, 0 if params.initial_model == "seed" else workload.model_bytes)
+
+
+def form(
+    session: Session, params: GroupSlots, t: int, estimates: Floats | None, clusters: np.ndarray | None = None
+) -> list[Group]:
+    """Groups of all clients, each of one cluster's only, noted in the session."""
+    counts = session.lab.clients.label_counts
+    groups = form_groups(
+        session.world.fleet, counts, params.formation, params.aggregator, session.seed, t, estimates, clusters
+    )
+    session.note_groups(grouping_of(groups, counts, getattr(params, "sampling", None), t, estimates))
+    return groups
+
+
+def until_somebody(session: Session, params: GroupSlots, groups: Sequence[Group], model: Models) -> Steps:
+    """Waits until there is a group that can work; returns those that can, with the members that are there. None: never."""
+    while not (ready := [g for g in (present(session, params, g) for g in groups) if g is not None]):
+        back = session.world.until_return()
+        if back is None:
+            session.end_early(NOBODY_LEFT, model)
+            return []
+        if (yield from session.wait(back, model)):
+            return []
+    return ready
+
+
+def present(session: Session, params: GroupSlots, group: Group) -> Group | None:
+    """A group with the members that are there, at the server that does its work now; None where it cannot work."""
+    world = session.world
+    if world.all_present:
+        return group
+    server = world.server(group.aggregator)
+    members = [] if server is None else world.present(group.members, server)
+    if server is None or len(members) < params.min_members:
+        return None
+    return replace(group, aggregator=server, members=tuple(members))

@@ -17,37 +17,32 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
 import numpy as np
 import simpy
 from pydantic import Field
 
-from emulator.errors import InputError, quote_all
+from emulator.errors import InputError
 from emulator.grouping.aggregation import SampledGroups
 from emulator.grouping.sampling import draw
 from emulator.grouping.view import Floats, group_view
 from emulator.learning.lab import Handle
 from emulator.ledger import Tag
 from emulator.methods.dividing import Clusters, Dividing, divide
-from emulator.methods.estimators import Enquiry, learn
-from emulator.methods.forming import charge_formation, form_groups, grouping_of
+from emulator.methods.estimators import learn
+from emulator.methods.forming import charge_formation, enquiry, form, until_somebody
 from emulator.methods.memory import RuleMemory
-from emulator.methods.session import NOBODY_LEFT, MethodParams, Models, Session
+from emulator.methods.session import Session
+from emulator.methods.slots import GroupSlots, chosen_by_default
 from emulator.methods.training import Group, GroupRound, Outcome, Waits
 from emulator.methods.waiting import gather
 from emulator.registry import (
     Aggregation,
-    Estimator,
-    Formation,
-    GroupOperation,
-    LocalRule,
     Sampling,
     Scale,
     Schedule,
-    Training,
     Waiting,
-    estimators,
     methods,
 )
 from emulator.rng import stream
@@ -56,73 +51,18 @@ from emulator.world.fleet import CLOUD
 from emulator.world.world import Steps
 
 
-def _default(kind: str, description: str) -> Any:
-    return Field({"kind": kind}, validate_default=True, description=description)
-
-
-class GroupSlots(MethodParams):
-    """What every method has whose clients work in groups."""
-
-    aggregator: Literal["edge", "any-edge", "cloud"] = Field(
-        "edge",
-        description="where groups are formed and aggregated: at each edge from its clients, from all clients and then served by "
-        "the edges in turn, or under the cloud",
-    )
-    estimator: Estimator = _default(
-        "label-counts", "what servers learn of clients, for formations that work on estimates"
-    )
-    formation: Formation = Field(description="how clients become groups")
-    training: Training = _default("parallel", "what happens inside a group")
-    local: LocalRule = _default("sgd", "what a client does with a gradient")
-    group_operation: GroupOperation = _default("none", "what members pay for working in a group")
-    min_members: Count = Field(1, description="a group with fewer members left gives up its round")
-    initial_model: Literal["weights", "seed"] = Field(
-        "weights", description="'seed': clients draw the initial model themselves, so the first download has no bytes"
-    )
-
-    def problems(self, scale: Scale) -> Iterable[tuple[str, str]]:
-        """Groups that cannot be formed in this fleet."""
-        if self.aggregator != "cloud" and scale.edges == 0:
-            yield "aggregator", "there are no edges; say 'cloud' or give topology.edges"
-            return
-        here = scale.smallest_edge if self.aggregator == "edge" else scale.clients
-        smallest = self.formation.plugin.facts["smallest"](self.formation.params)
-        if self.formation.plugin.facts.get("per_class") and not self.estimator.plugin.facts.get("per_class"):
-            able = quote_all(name for name in estimators.names() if estimators[name].facts.get("per_class"))
-            yield "estimator", f"'{self.formation.kind}' needs a number for each class; estimators that say one: {able}"
-        if smallest > here and not any(True for _ in self.formation.params.problems(scale)):
-            where = "the smallest edge has" if self.aggregator == "edge" else "there are"
-            asked = "the groups asked for need" if "most" in self.formation.plugin.facts else "groups of at least"
-            yield "formation", f"{asked} {smallest} clients, but {where} only {here}"
-        if self.training.plugin.facts.get("chain") and not self.group_operation.plugin.facts.get("alone"):
-            yield (
-                "group_operation",
-                f"'{self.training.kind}' members work one after another; there is nothing to do together",
-            )
-
-    def most_groups(self, scale: Scale) -> int:
-        """How many groups there can be at most."""
-        places = scale.edges if self.aggregator == "edge" else 1
-        facts = self.formation.plugin.facts
-        if self.formation.kind == "all":
-            return places
-        if "most" in facts:
-            return places * int(facts["most"](self.formation.params, -(-scale.clients // places)))
-        return scale.clients // int(facts["smallest"](self.formation.params))
-
-
 class GroupedParams(GroupSlots):
     """The slots of a grouped method."""
 
-    schedule: Schedule = _default("fixed", "when groups are formed anew")
-    sampling: Sampling = _default("all", "which groups train in a round")
+    schedule: Schedule = chosen_by_default("fixed", "when groups are formed anew")
+    sampling: Sampling = chosen_by_default("all", "which groups train in a round")
     participation: Annotated[float, Field(gt=0, le=1)] = Field(
         1.0, description="share of a group's clients drawn for each global round"
     )
     group_rounds: Count = Field(1, description="group rounds in a global round (K)")
-    aggregation: Aggregation = _default("samples", "weights of the groups in the global model")
-    wait_for_members: Waiting = _default("all", "how long a group waits for its members in a group round")
-    wait_for_groups: Waiting = _default("all", "how long the cloud waits for the groups of a round")
+    aggregation: Aggregation = chosen_by_default("samples", "weights of the groups in the global model")
+    wait_for_members: Waiting = chosen_by_default("all", "how long a group waits for its members in a group round")
+    wait_for_groups: Waiting = chosen_by_default("all", "how long the cloud waits for the groups of a round")
     dividing: Dividing | None = Field(
         None,
         description="divides the clients once into clusters with a model each; the global accuracy is the mean over clients",
@@ -256,30 +196,6 @@ def check_deadlines(session: Session, params: GroupedParams, model_bytes: int) -
             )
 
 
-def until_somebody(session: Session, params: GroupSlots, groups: Sequence[Group], model: Models) -> Steps:
-    """Waits until there is a group that can work; returns those that can, with the members that are there. None: never."""
-    while not (ready := [g for g in (present(session, params, g) for g in groups) if g is not None]):
-        back = session.world.until_return()
-        if back is None:
-            session.end_early(NOBODY_LEFT, model)
-            return []
-        if (yield from session.wait(back, model)):
-            return []
-    return ready
-
-
-def present(session: Session, params: GroupSlots, group: Group) -> Group | None:
-    """A group with the members that are there, at the server that does its work now; None where it cannot work."""
-    world = session.world
-    if world.all_present:
-        return group
-    server = world.server(group.aggregator)
-    members = [] if server is None else world.present(group.members, server)
-    if server is None or len(members) < params.min_members:
-        return None
-    return replace(group, aggregator=server, members=tuple(members))
-
-
 def scheduled(session: Session, params: GroupedParams, t: int) -> GroupedParams:
     """The parameters with as many groups as the schedule wants in a round, where it says so."""
     rule = params.schedule.plugin.facts.get("count")
@@ -288,26 +204,6 @@ def scheduled(session: Session, params: GroupedParams, t: int) -> GroupedParams:
     count = min(rule(t - 1, params.schedule.params), session.scenario.topology.clients)
     formation = replace(params.formation, params=params.formation.params.model_copy(update={"groups": count}))
     return params.model_copy(update={"formation": formation})
-
-
-def enquiry(session: Session, params: GroupSlots) -> Enquiry:
-    """Who learns of the clients' data, and the size of the untrained model on its way to them."""
-    fleet, workload = session.world.fleet, session.world.workload
-    at_edges = params.aggregator == "edge"
-    servers = [fleet.home(c) if at_edges else CLOUD for c in range(len(fleet.client_names))]
-    return Enquiry(servers, 0 if params.initial_model == "seed" else workload.model_bytes)
-
-
-def form(
-    session: Session, params: GroupSlots, t: int, estimates: Floats | None, clusters: np.ndarray | None = None
-) -> list[Group]:
-    """Groups of all clients, each of one cluster's only, noted in the session."""
-    counts = session.lab.clients.label_counts
-    groups = form_groups(
-        session.world.fleet, counts, params.formation, params.aggregator, session.seed, t, estimates, clusters
-    )
-    session.note_groups(grouping_of(groups, counts, getattr(params, "sampling", None), t, estimates))
-    return groups
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,6 @@ def prepare_all(folder: Path, runs: Sequence[Planned], overwrite: bool = False) 
     ``overwrite`` replaces runs of other scenarios, and no others. Raises `InputError` that names the folders where one holds
     another scenario, or something else than a run.
     """
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder} is a file; --out must name a folder")
     left: list[Planned] = []
     replaced: list[Planned] = []
     refused: list[str] = []
@@ -70,6 +68,8 @@ def write_index(folder: Path, loaded: LoadedStudy) -> None:
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
     """Keeps a second study out of the folder for as long as the block lasts; raises `InputError` if one is at work there."""
+    if folder.is_file():
+        raise InputError(f"{folder} is a file; --out must name a folder")
     folder.mkdir(parents=True, exist_ok=True)
     try:
         import fcntl

@@ -76,12 +76,21 @@ def work(pipe: Connection, lifeline: Connection, setup: Setup) -> None:
     logging.basicConfig(level=logging.WARNING, handlers=[_Teller(pipe)], force=True)
     sys.path[:] = setup.path
     try:
-        plugins.load(setup.plugins)
+        cannot = _missing_plugins(setup.plugins)
         memo = Memo(setup.memo)
         while (order := pipe.recv()) is not None:
-            pipe.send(Ended(_error_of(order, memo, pipe)))
+            pipe.send(Ended(cannot or _error_of(order, memo, pipe)))
     except (KeyboardInterrupt, EOFError, OSError):
         sys.exit(130)
+
+
+def _missing_plugins(names: list[str]) -> str:
+    """Imports the user's plug-ins as the parent did; returns why that does not work here, or nothing."""
+    try:
+        plugins.load(names)
+    except HflError as error:
+        return str(error)
+    return ""
 
 
 def _error_of(order: Order, memo: Memo, pipe: Connection) -> str:

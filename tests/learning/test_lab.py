@@ -108,6 +108,7 @@ CHANGES = [
     ("method.formation={kind: random, size: 2}", False),
     ("method.schedule={kind: every, rounds: 2}", False),
     ("method.min_members=2", False),
+    ("method.dividing={round: 5}", False),
     ("method.wait_for_members={kind: quorum, share: 0.5}", False),
     ("method.wait_for_groups={kind: deadline, after: 1 d}", False),
     ("method.over_selection=0.0", False),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from emulator import __version__, yamlfile
+from emulator import __version__, plugins, yamlfile
 from emulator.cli import listing
 from emulator.registry import models
 from emulator.scenario import load
@@ -43,8 +43,9 @@ def file(tmp_path: Path) -> Path:
 @pytest.fixture
 def no_plugins_after() -> Iterator[None]:
     """Forgets what a test registers."""
-    names, modules = models.names(), set(sys.modules)
+    names, modules, loaded = models.names(), set(sys.modules), list(plugins.loaded)
     yield
+    plugins.loaded[:] = loaded
     for name in set(models.names()) - set(names):
         del models._plugins[name]
     for name in set(sys.modules) - modules:

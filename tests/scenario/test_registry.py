@@ -204,7 +204,14 @@ def _():
         "from emulator.scenario.json_schema import json_schema\njson_schema()",
         *(
             f"from emulator.cli import main\nsys.argv = {['hfl', *arguments]}\nmain()"
-            for arguments in (["--help"], ["validate", "quickstart"], ["schema"], ["list"], ["list", "models"])
+            for arguments in (
+                ["--help"],
+                ["validate", "quickstart"],
+                ["schema"],
+                ["list"],
+                ["list", "models"],
+                ["study", "studies/quickstart", "--dry-run"],
+            )
         ),
     ],
 )

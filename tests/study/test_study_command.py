@@ -261,7 +261,7 @@ def test_plot_only_draws_what_the_file_says_now(done_in_two: tuple[Path, Done], 
 
 def test_a_folder_that_holds_something_else_is_refused(tmp_path: Path) -> None:
     path = write_study(tmp_path, SMALL)
-    assert hfl("study", path, "--out", path).err == f"error: {path}: File exists\n"
+    assert hfl("study", path, "--out", path).err == f"error: {path} is a file; --out must name a folder\n"
     mine = tmp_path / "out" / "two_alpha-0.3_seed-0"
     mine.mkdir(parents=True)
     (mine / "x").write_text("mine")

@@ -1,0 +1,69 @@
+"""The slots that every method has whose clients work in groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from pydantic import Field
+
+from emulator.errors import quote_all
+from emulator.methods.session import MethodParams
+from emulator.registry import Estimator, Formation, GroupOperation, LocalRule, Scale, Training, estimators
+from emulator.scenario.schema import Count
+
+
+def chosen_by_default(kind: str, description: str) -> Any:
+    """A field for a choice that is made where the scenario makes none."""
+    return Field({"kind": kind}, validate_default=True, description=description)
+
+
+class GroupSlots(MethodParams):
+    """What every method has whose clients work in groups."""
+
+    aggregator: Literal["edge", "any-edge", "cloud"] = Field(
+        "edge",
+        description="where groups are formed and aggregated: at each edge from its clients, from all clients and then served by "
+        "the edges in turn, or under the cloud",
+    )
+    estimator: Estimator = chosen_by_default(
+        "label-counts", "what servers learn of clients, for formations that work on estimates"
+    )
+    formation: Formation = Field(description="how clients become groups")
+    training: Training = chosen_by_default("parallel", "what happens inside a group")
+    local: LocalRule = chosen_by_default("sgd", "what a client does with a gradient")
+    group_operation: GroupOperation = chosen_by_default("none", "what members pay for working in a group")
+    min_members: Count = Field(1, description="a group with fewer members left gives up its round")
+    initial_model: Literal["weights", "seed"] = Field(
+        "weights", description="'seed': clients draw the initial model themselves, so the first download has no bytes"
+    )
+
+    def problems(self, scale: Scale) -> Iterable[tuple[str, str]]:
+        """Groups that cannot be formed in this fleet."""
+        if self.aggregator != "cloud" and scale.edges == 0:
+            yield "aggregator", "there are no edges; say 'cloud' or give topology.edges"
+            return
+        here = scale.smallest_edge if self.aggregator == "edge" else scale.clients
+        smallest = self.formation.plugin.facts["smallest"](self.formation.params)
+        if self.formation.plugin.facts.get("per_class") and not self.estimator.plugin.facts.get("per_class"):
+            able = quote_all(name for name in estimators.names() if estimators[name].facts.get("per_class"))
+            yield "estimator", f"'{self.formation.kind}' needs a number for each class; estimators that say one: {able}"
+        if smallest > here and not any(True for _ in self.formation.params.problems(scale)):
+            where = "the smallest edge has" if self.aggregator == "edge" else "there are"
+            asked = "the groups asked for need" if "most" in self.formation.plugin.facts else "groups of at least"
+            yield "formation", f"{asked} {smallest} clients, but {where} only {here}"
+        if self.training.plugin.facts.get("chain") and not self.group_operation.plugin.facts.get("alone"):
+            yield (
+                "group_operation",
+                f"'{self.training.kind}' members work one after another; there is nothing to do together",
+            )
+
+    def most_groups(self, scale: Scale) -> int:
+        """How many groups there can be at most."""
+        places = scale.edges if self.aggregator == "edge" else 1
+        facts = self.formation.plugin.facts
+        if self.formation.kind == "all":
+            return places
+        if "most" in facts:
+            return places * int(facts["most"](self.formation.params, -(-scale.clients // places)))
+        return scale.clients // int(facts["smallest"](self.formation.params))
