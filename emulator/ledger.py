@@ -192,7 +192,7 @@ class Ledger:
             if arrays:
                 alone = [("" if name in TEXTS else 0) if type(v) is np.ndarray else v for v in values]
             if name in TEXTS:
-                for text in dict.fromkeys(alone):  # in the order of rows, in every run
+                for text in dict.fromkeys(alone):  # in their order: a set would have another in every process
                     self.number(text)
                 alone = [self._numbers[text] for text in alone]
             column = rows[name]

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import simpy
 
-from devices.compute import flops_s, inference_s, training_s
+from devices.compute import PASSES, flops_s, inference_s, training_s
 from emulator.ledger import BROKEN, COMPUTE, DONE, GROUP_OPERATION, TRANSFER, Ledger, Tag
 from emulator.registry import Chosen
 from emulator.world.activities import Activities, Place
@@ -38,6 +38,12 @@ class Workload:
     model_bytes: int
     forward_flops: float
     parameters: int
+
+    def flops(self, batch_size: int, step_flops: int = 0) -> float:
+        """Forward FLOPs of a sample; what a step computes beside its gradient is spread over its samples and passes."""
+        if not step_flops:
+            return self.forward_flops
+        return self.forward_flops + step_flops * self.parameters / (PASSES * batch_size)
 
 
 class World:
@@ -204,10 +210,15 @@ class World:
                     TRANSFER, leg.sender, start_s, self.now, tag, leg.receiver, size_bytes, hop=leg.hop, status=status
                 )
 
-    def train(self, client: int, samples: int, epochs: int, batch_size: int, tag: Tag) -> simpy.Event:
-        """Local training on a client's device: so many epochs over so many samples of the workload's model."""
+    def train(
+        self, client: int, samples: int, epochs: int, batch_size: int, tag: Tag, step_flops: int = 0
+    ) -> simpy.Event:
+        """Local training on a client's device: so many epochs over so many samples of the workload's model.
+
+        ``step_flops`` is what the local rule computes for each parameter in each step, beside the gradient.
+        """
         device = self.fleet.client_devices[client]
-        seconds = training_s(device, self.workload.forward_flops, samples, batch_size, epochs)
+        seconds = training_s(device, self.workload.flops(batch_size, step_flops), samples, batch_size, epochs)
         return self._busy(COMPUTE, client, seconds, tag, samples * epochs)
 
     def fastest_s(
