@@ -164,3 +164,14 @@ def test_fedcyclic_is_fedseq_with_one_superclient(small: Small) -> None:
               "method.formation={kind: icg, groups: 1}", "stop.rounds=3")
     )  # fmt: skip
     assert [m["loss"] for m in other.metrics] == [m["loss"] for m in cyclic.metrics]
+
+
+@pytest.mark.parametrize("rule", ["fedprox", "scaffold", "feddyn"])
+def test_other_local_rules_work_in_chains(small: Small, rule: str) -> None:
+    base = (*CHAINS, "method.formation={kind: random, size: 4}", "stop.rounds=3")
+    plain = played(small(*base))
+    other = played(small(*base, f"method.local={{kind: {rule}, epochs: 1, batch_size: 4, learning_rate: 0.1}}"))
+    vectors = 2 if rule == "scaffold" else 1
+    assert other.metrics[-1]["bytes_total"] == vectors * plain.metrics[-1]["bytes_total"]
+    assert other.metrics[-1]["loss"] != plain.metrics[-1]["loss"]
+    assert other.metrics[-1]["loss"] < other.metrics[0]["loss"]
