@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from emulator.grouping.formation.limits import Least, least_clients, most_groups, too_many
 from emulator.grouping.view import ClientView
@@ -16,7 +17,9 @@ from emulator.registry import Distance, Params, Scale, formations
 class HierarchicalParams(Params):
     """How many groups, and what makes clients alike."""
 
-    groups: Least = Field(description="groups (L)")
+    groups: Least | None = Field(
+        None, description="groups (L); with 'size', without it as many as there are clients for"
+    )
     size: Least | None = Field(
         None,
         description="exactly so many clients in a group (k); who is left over stays out. Without it sizes are free",
@@ -26,11 +29,17 @@ class HierarchicalParams(Params):
     )
     distance: Distance = Field({"kind": "cosine"}, validate_default=True, description="how unlike two clients are")
 
+    @model_validator(mode="after")
+    def _how_many(self) -> HierarchicalParams:
+        if self.groups is None and self.size is None:
+            raise PydanticCustomError("limits", "give 'groups' (how many), 'size' (how large), or both")
+        return self
+
     def problems(self, scale: Scale) -> Iterator[tuple[str, str]]:
         """Every group needs a client, or as many as it is to have."""
         if self.size is not None:
             yield from too_many(self.size, self.groups, scale)
-        elif self.groups > scale.clients:
+        elif self.groups is not None and self.groups > scale.clients:
             yield "groups", f"{self.groups} groups cannot be formed from {scale.clients} clients"
 
 
@@ -51,7 +60,7 @@ def hierarchical(clients: ClientView, rng: np.random.Generator, params: Hierarch
     n = len(clients.samples)
     if params.size is not None and n > 1:
         return _of_size(clients, params, max(1, most_groups(params.size, params.groups, n)), params.size)
-    groups = min(params.groups, n)
+    groups = min(params.groups or n, n)
     if n < 2 or groups == n:
         return [[client] for client in range(n)]
     from sklearn.cluster import AgglomerativeClustering
