@@ -44,7 +44,7 @@ class Batch:
     def __init__(self, world: World) -> None:
         self.world = world
         self._unit_s: dict[tuple[int, int], npt.NDArray[np.float64]] = {}
-        self._costs: dict[tuple[int, int, int, int], tuple[Chosen, dict[int, OperationCost]]] = {}
+        self._costs: dict[tuple[int, int, int, int, int], tuple[Chosen, dict[int, OperationCost]]] = {}
 
     def crew(self, server: str, clients: Sequence[int]) -> Crew:
         """These clients, to work together under a server (an edge, or the cloud)."""
@@ -76,13 +76,23 @@ class Batch:
         return known
 
     def costs(
-        self, operation: Chosen, server: DeviceProfile, kinds: Sequence[int], vectors: int
+        self,
+        operation: Chosen,
+        server: DeviceProfile,
+        kinds: Sequence[int],
+        vectors: int,
+        size: int,
+        dropped: int = 0,
     ) -> list[OperationCost]:
-        """What members with these kinds of devices pay for an operation: in groups of one size, equal devices pay the same."""
-        _, known = self._costs.setdefault((id(operation), id(server), len(kinds), vectors), (operation, {}))
+        """What members with these kinds of devices pay for an operation: in groups of one size, equal devices pay the same.
+
+        ``size`` says of how many members it was planned, ``dropped`` how many of them are gone.
+        """
+        _, known = self._costs.setdefault((id(operation), id(server), vectors, size, dropped), (operation, {}))
         for kind in [k for k in dict.fromkeys(kinds) if k not in known]:
-            meeting = Meeting(self.kinds[kind], server, len(kinds), self.world.workload.parameters, vectors)
-            known[kind] = operation(meeting)
+            known[kind] = operation(
+                Meeting(self.kinds[kind], server, size, self.world.workload.parameters, vectors, dropped)
+            )
         return [known[kind] for kind in kinds]
 
 
@@ -176,7 +186,7 @@ class Crew:
         """
         world, trained_s = self._world, self._trained_at(work, starts_s)
         server, kinds = world.fleet.device(self._server), self._batch.kind_of[self.clients].tolist()
-        costs = self._batch.costs(operation, server, kinds, vectors)
+        costs = self._batch.costs(operation, server, kinds, vectors, len(kinds))
         began_s = last(trained_s)  # it needs everybody
         ends_s = world.ends_of_work(self.clients, began_s, np.array([cost.seconds for cost in costs]))
         yield happens_at(world.env, last(ends_s))
