@@ -113,7 +113,7 @@ def form(
 
 
 def until_somebody(session: Session, params: GroupSlots, groups: Sequence[Group], model: Models) -> Steps:
-    """Waits until there is a group that can work; returns those that can, with the members that are there. None: never."""
+    """Waits until there is a group that can work; returns those that can, with the members that are there. Empty: never."""
     while not (ready := [g for g in (present(session, params, g) for g in groups) if g is not None]):
         back = session.world.until_return()
         if back is None:
