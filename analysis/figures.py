@@ -125,6 +125,13 @@ class GridTable(FigureParams):
         """Rows, columns and panels, as far as there are."""
         return [c for c in self.places(columns) if c]
 
+    def wrong(self, columns: Sequence[str]) -> Iterator[tuple[str, str]]:
+        """Names of nothing varied, and seeds, over which the cells are means."""
+        yield from super().wrong(columns)
+        for key in ("rows", "columns", "panels"):
+            if getattr(self, key) == "seed":
+                yield key, "cells are means over the seeds; name something else that the study varies"
+
     def places(self, columns: Sequence[str]) -> tuple[str, str, str]:
         """The columns of the results behind rows, columns and panels; empty where there is none."""
         named = [column_named(name, columns) for _, name in self.named_columns()]

@@ -193,7 +193,7 @@ def _with_interval(mean: float, half: float, text: Callable[[float], str]) -> st
         return NOT_REACHED
     if math.isnan(half):
         return text(mean)
-    first, second = text(mean), text(half)
+    first, second = text(mean), text(half if half > 1e-9 * abs(mean) else 0.0)  # equal but for rounding
     unit = f" {second.rpartition(' ')[2]}"
     if first.count(" ") == second.count(" ") == 1:
         first = first.removesuffix(unit)  # "92.2 ± 7.1 %" says the unit once

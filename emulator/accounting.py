@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from devices.profile import Power
-from emulator.ledger import BROKEN, COMPUTE, GROUP_OPERATION, HOPS, TRANSFER, Ledger, Row, Tag
+from emulator.ledger import BROKEN, COMPUTE, GROUP_OPERATION, HOPS, TRANSFER, Ledger, Row, Tag, numbers_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -150,7 +150,7 @@ def energy_by_state(
     for batch in batches:
         kinds = _looked_up(batch.column("kind"), _KINDS)
         numbers = {column: _looked_up(batch.column(column), number) for column in ("who", "peer")}
-        start_s, end_s = batch.column("start_s").to_numpy(), batch.column("end_s").to_numpy()
+        start_s, end_s = numbers_of(batch.column("start_s")), numbers_of(batch.column("end_s"))
         spans: list[Spans] = []
         for state, column, kind in _ACTIVE:
             mine = (kinds == kind) & (numbers[column] >= 0)
@@ -170,7 +170,7 @@ def energy_by_state(
 def _looked_up(column: pa.DictionaryArray, numbers: Mapping[str, int]) -> NDArray[np.int64]:
     """The numbers of the texts in a column of a ledger; -1 for those that have none."""
     known = np.array([numbers.get(text, -1) for text in column.dictionary.to_pylist()], dtype=np.int64)
-    found: NDArray[np.int64] = known[column.indices.to_numpy()]
+    found: NDArray[np.int64] = known[numbers_of(column.indices)]
     return found
 
 

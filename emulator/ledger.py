@@ -192,7 +192,7 @@ class Ledger:
             if arrays:
                 alone = [("" if name in TEXTS else 0) if type(v) is np.ndarray else v for v in values]
             if name in TEXTS:
-                for text in set(alone):
+                for text in dict.fromkeys(alone):  # in their order: a set would have another in every process
                     self.number(text)
                 alone = [self._numbers[text] for text in alone]
             column = rows[name]
@@ -224,20 +224,41 @@ class Ledger:
         self._writer.write_table(pa.Table.from_arrays(columns, schema=schema))
 
     def _column(self, values: np.ndarray, are_texts: bool) -> Any:
-        """A column of the file. Made from its bytes: ``pyarrow.array`` would import pandas, which takes as long as a run may."""
         import pyarrow as pa
 
         if not are_texts:
-            kind = pa.float64() if values.dtype.kind == "f" else pa.int64()
-            return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values.tobytes())])
+            return number_column(values)
         used = np.flatnonzero(np.bincount(values, minlength=len(self.texts)))
         places = np.zeros(len(self.texts), np.int32)
         places[used] = np.arange(len(used))
-        texts = [self.texts[number].encode() for number in used.tolist()]
-        ends = np.cumsum([0, *map(len, texts)], dtype=np.int32)
-        words = pa.StringArray.from_buffers(len(texts), pa.py_buffer(ends), pa.py_buffer(b"".join(texts)))
-        numbers = pa.Array.from_buffers(pa.int32(), len(values), [None, pa.py_buffer(places[values])])
-        return pa.DictionaryArray.from_arrays(numbers, words)
+        words = text_column([self.texts[number] for number in used.tolist()])
+        return pa.DictionaryArray.from_arrays(number_column(places[values]), words)
+
+
+# Columns are made from their bytes and read so: pyarrow's own ways import pandas, which takes as long as a small run.
+
+
+def number_column(values: np.ndarray) -> Any:
+    """Numbers as an array of pyarrow."""
+    import pyarrow as pa
+
+    kind = pa.from_numpy_dtype(values.dtype)
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values.tobytes())])
+
+
+def numbers_of(column: Any) -> np.ndarray:
+    """The numbers in an array of pyarrow without gaps, such as a column of `batches`."""
+    kind = {"double": np.float64, "int64": np.int64, "int32": np.int32}[str(column.type)]
+    return np.frombuffer(column.buffers()[1], kind)[column.offset : column.offset + len(column)]
+
+
+def text_column(texts: Sequence[str]) -> Any:
+    """Texts as an array of pyarrow."""
+    import pyarrow as pa
+
+    words = [text.encode() for text in texts]
+    ends = np.cumsum([0, *map(len, words)], dtype=np.int32)
+    return pa.StringArray.from_buffers(len(words), pa.py_buffer(ends), pa.py_buffer(b"".join(words)))
 
 
 def read(path: Path) -> pd.DataFrame:

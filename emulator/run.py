@@ -259,8 +259,12 @@ def write_energy(path: Path, ledger_file: Path, world: World) -> None:
     fleet = world.fleet
     rows = ledger.batches(ledger_file, "kind", "who", "peer", "start_s", "end_s")
     powers = [device.power for device in fleet.client_devices]
-    names = {"client": fleet.client_names, "device": [device.name for device in fleet.client_devices]}
-    table = pa.table(names | energy_by_state(rows, fleet.client_names, powers, world.now))
+    kinds = {id(device): device for device in fleet.client_devices}
+    titles = {key: device.name for key, device in kinds.items()}
+    names = {"client": fleet.client_names, "device": [titles[id(device)] for device in fleet.client_devices]}
+    columns = {name: ledger.text_column(texts) for name, texts in names.items()}
+    figures = energy_by_state(rows, fleet.client_names, powers, world.now)
+    table = pa.table(columns | {name: ledger.number_column(values) for name, values in figures.items()})
     plain = not any(sign in name for name in set(names["device"]) for sign in ',"\r\n')
     style = pyarrow.csv.WriteOptions(include_header=False, quoting_style="none" if plain else "needed")
     with replacing(path) as aside, aside.open("wb") as file:  # pyarrow: there may be a million rows

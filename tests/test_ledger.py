@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -104,3 +107,18 @@ def test_energy_is_that_of_the_device_model() -> None:
     rows.add(ledger.GROUP_OPERATION, "client-0", 12.0, 15.0, tag)
     rows.add(ledger.TRANSFER, "client-0", 15.0, 19.0, tag, "edge-0", 10, hop=ledger.CLIENT_SERVER)
     assert meter.energy_j(30.0) == pytest.approx(energy_j(pi, 13.0, 4.0, 2.0, 30.0), rel=1e-12)
+
+
+def test_the_file_is_the_same_in_every_process(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from emulator.ledger import Ledger, Tag\n"
+        "rows = Ledger()\n"
+        "for i in range(500): rows.add('compute', f'client-{i * 7 % 83}', 0.0, 1.0, Tag(f'what-{i % 9}'), f'edge-{i % 11}')\n"
+        "rows.write(Path(sys.argv[1])); print('pandas' in sys.modules)"
+    )
+    for seed in ("1", "2", "3"):
+        command = [sys.executable, "-c", code, str(tmp_path / seed)]
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        assert done.stdout == "False\n"  # it is not worth its import
+    assert len({(tmp_path / seed).read_bytes() for seed in ("1", "2", "3")}) == 1

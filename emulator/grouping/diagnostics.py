@@ -95,23 +95,17 @@ def diagnose(
 def groups_csv(groupings: Sequence[Grouping]) -> str:
     """``groups.csv`` as text: the columns `GROUP_COLUMNS`, then the samples of each label as ``label_0`` and so on."""
     labels = groupings[0].label_counts.shape[1] if groupings else 0
-    rows = (
-        (
-            grouping.round,
-            g,
-            grouping.aggregators[g],
-            int(grouping.sizes[g]),
-            int(grouping.samples[g]),
-            float(grouping.cov[g]),
-            float(grouping.gamma[g]),
-            float(np.exp(grouping.log_p[g])),
-            float(grouping.log_p[g]),
-            *(int(count) for count in grouping.label_counts[g]),
-        )
-        for grouping in groupings
-        for g in range(len(grouping.sizes))
+    return _text(
+        (*GROUP_COLUMNS, *(f"label_{j}" for j in range(labels))),
+        (row for grouping in groupings for row in _rows(grouping)),
     )
-    return _text((*GROUP_COLUMNS, *(f"label_{j}" for j in range(labels))), rows)
+
+
+def _rows(grouping: Grouping) -> Iterable[Sequence[Any]]:
+    """The rows of ``groups.csv``."""
+    figures = (grouping.sizes, grouping.samples, grouping.cov, grouping.gamma, np.exp(grouping.log_p), grouping.log_p)
+    columns = zip(grouping.aggregators, *(f.tolist() for f in figures), grouping.label_counts.tolist(), strict=True)
+    return ((grouping.round, g, *values, *counts) for g, (*values, counts) in enumerate(columns))
 
 
 def groupings_csv(groupings: Iterable[Grouping]) -> str:

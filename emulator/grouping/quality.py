@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from emulator.grouping.sampling.drawing import log_probabilities
-from emulator.grouping.view import Counts, Floats, Groups
+from emulator.grouping.view import Counts, Floats, Groups, laid_out
 
 
 def cov(label_counts: Counts) -> Floats:
@@ -51,7 +51,14 @@ def gamma(samples: Counts) -> float:
 
 def gammas(samples: Counts, groups: Groups) -> Floats:
     """γ of each group, from the samples [n] of the clients."""
-    return np.array([gamma(samples[list(members)]) for members in groups], dtype=np.float64)
+    rows, sizes = laid_out(groups)
+    group_of, held = np.repeat(np.arange(len(groups)), sizes), samples[rows]
+    totals = np.bincount(group_of, held, len(groups)).astype(np.int64)
+    # Whole numbers, as in `cov`: their squares add up without rounding.
+    scaled = (sizes[group_of] * held - totals[group_of]).astype(np.float64)
+    deviations = np.sqrt(np.bincount(group_of, scaled * scaled, len(groups)) / np.maximum(sizes, 1))
+    covs = np.divide(deviations, totals, out=np.full(len(groups), np.inf), where=totals > 0)
+    return np.asarray(1 + covs**2, dtype=np.float64)
 
 
 def gamma_groups(group_samples: Counts) -> float:

@@ -1,8 +1,8 @@
 """Schedules of groups: before which rounds they are formed anew (S2 §5.2).
 
-A rule is a function ``(round_index, params) -> bool``. Rounds count from 0. Before round 0 groups are always
-formed. The fact ``count``, a function ``(round_index, params) -> int``, makes a rule say how many groups there are to be; it
-goes with formations that take a number of ``groups``.
+A rule is a function ``(round_index, clients, params) -> bool``. Rounds count from 0. Before round 0 groups are always
+formed. The fact ``count``, a function ``(round_index, clients, params) -> int``, makes a rule say how many groups there are
+to be; it goes with formations that take a number of ``groups``.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ class EveryParams(Params):
 
 
 @schedules.register("fixed")
-def fixed(round_index: int, params: NoParams) -> bool:
+def fixed(round_index: int, clients: int, params: NoParams) -> bool:
     """The same groups from beginning to end."""
     return round_index == 0
 
 
 @schedules.register("every", EveryParams)
-def every(round_index: int, params: EveryParams) -> bool:
+def every(round_index: int, clients: int, params: EveryParams) -> bool:
     """New groups every so many rounds."""
     return round_index % params.rounds == 0
 
@@ -43,17 +43,19 @@ class GrowingParams(Params):
     start: Annotated[int, Field(ge=1)] = Field(1, description="groups in the first round (β)")
 
 
-def growing_count(round_index: int, params: GrowingParams) -> int:
-    """The number of groups in a round, whatever the number of clients (S4 Eqs. 4-6, floored)."""
+def growing_count(round_index: int, clients: int, params: GrowingParams) -> int:
+    """The number of groups in a round (S4 Eqs. 4-6, floored); never more than there are clients."""
     factor = {
         "linear": params.rate * round_index + 1,
         "log": params.rate * math.log(round_index + 1) + 1,
-        "exp": math.exp(min(round_index * math.log1p(params.rate), 40)),  # as many as nobody has clients
+        "exp": math.exp(min(round_index * math.log1p(params.rate), 40)),  # more than anybody has clients
     }[params.shape]
-    return int(params.start * factor + 1e-9)
+    return min(int(params.start * factor + 1e-9), clients)
 
 
 @schedules.register("growing", GrowingParams, count=growing_count)
-def growing(round_index: int, params: GrowingParams) -> bool:
+def growing(round_index: int, clients: int, params: GrowingParams) -> bool:
     """More and more groups: formed anew whenever their number grows (FedSeq2Par)."""
-    return round_index == 0 or growing_count(round_index, params) > growing_count(round_index - 1, params)
+    if round_index == 0:
+        return True
+    return growing_count(round_index, clients, params) > growing_count(round_index - 1, clients, params)

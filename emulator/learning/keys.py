@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
+from emulator.scenario.schema import Scenario
 
 
 def content_key(kind: str, *parts: Any) -> str:
@@ -36,3 +39,19 @@ def to_npy(array: np.ndarray) -> bytes:
 def from_npy(raw: bytes) -> np.ndarray:
     """The array that `to_npy` wrote."""
     return np.asarray(np.load(io.BytesIO(raw), allow_pickle=False))
+
+
+class Keys:
+    """Content keys of what a scenario learns from: its data set, what of it is public, its model, and how clients share it."""
+
+    def __init__(self, scenario: Scenario, versions: Sequence[Any]) -> None:
+        chosen = scenario.data.set
+        self._scenario = scenario
+        self.set = content_key("set", chosen.identity(), chosen.plugin.facts["fingerprint"](chosen.params), versions)
+        self.model = content_key("model", self.set, scenario.model.identity(), scenario.seed, versions)
+        self.public = content_key("public", self.set, scenario.data.public, scenario.seed)
+
+    def data(self, clients: int) -> str:
+        """The key of the set, divided between so many clients."""
+        data = self._scenario.data
+        return content_key("data", self.set, data.partition.identity(), data.public, clients, self._scenario.seed)

@@ -23,7 +23,7 @@ import numpy as np
 
 from emulator.learning import mixtures
 from emulator.learning.facts import ModelFacts
-from emulator.learning.keys import content_key, from_npy, text_key, to_npy
+from emulator.learning.keys import Keys, content_key, from_npy, text_key, to_npy
 from emulator.learning.memo import RunMemory
 from emulator.learning.recipes import Combine, Distil, Distilled, Initial, Recipe, Train, Zeros
 from emulator.learning.recipes import Handle as Handle  # part of what a lab gives
@@ -70,21 +70,9 @@ class ClientFacts:
         return np.asarray(self.label_counts.sum(axis=1))
 
 
-class Keys:
-    """Content keys of what a scenario learns from: its data set, what of it is public, its model, and how clients share it."""
-
-    def __init__(self, scenario: Scenario) -> None:
-        versions = [NUMERICS, importlib.metadata.version("torch")]
-        chosen = scenario.data.set
-        self._scenario = scenario
-        self.set = content_key("set", chosen.identity(), chosen.plugin.facts["fingerprint"](chosen.params), versions)
-        self.model = content_key("model", self.set, scenario.model.identity(), scenario.seed, versions)
-        self.public = content_key("public", self.set, scenario.data.public, scenario.seed)
-
-    def data(self, clients: int) -> str:
-        """The key of the set, divided between so many clients."""
-        data = self._scenario.data
-        return content_key("data", self.set, data.partition.identity(), data.public, clients, self._scenario.seed)
+def keys_of(scenario: Scenario) -> Keys:
+    """The keys of what a scenario learns from, as this version computes it."""
+    return Keys(scenario, [NUMERICS, importlib.metadata.version("torch")])
 
 
 class Lab:
@@ -111,7 +99,7 @@ class Lab:
         self._max_workers = max_workers
         self._rule_keys: dict[int, tuple[Chosen, str]] = {}  # a run has few rules and asks for their keys very often
         self._live: WeakValueDictionary[str, Handle] = WeakValueDictionary()
-        keys = Keys(scenario)
+        keys = keys_of(scenario)
         self._set_key, self._model_key, self._public_key = keys.set, keys.model, keys.public
         self._data_key = keys.data(scenario.topology.clients)
 

@@ -39,6 +39,9 @@ class Rule:
     remember: Remember | None = None
     server_gain: float = 0.0
     vectors: int = 1  # vectors of the model's size that travel each way
+    step_flops: int = (
+        0  # floating-point operations of a step for each parameter, beside the gradient and the step itself
+    )
     # Trains the last layer alone: all before it keeps its values and works as in a test (no dropout, settled statistics).
     classifier_only: bool = False
 
@@ -88,7 +91,7 @@ class FedProxParams(LocalParams):
 @local_rules.register("fedprox", FedProxParams)
 def fedprox(params: FedProxParams) -> Rule:
     """FedProx: adds μ/2 ‖w - w_received‖² to the loss (Li et al. 2020)."""
-    return Rule(lambda gradient, weights, anchor, shared, own: gradient + params.mu * (weights - anchor))
+    return Rule(lambda gradient, weights, anchor, shared, own: gradient + params.mu * (weights - anchor), step_flops=3)
 
 
 @local_rules.register("scaffold", LocalParams)
@@ -98,6 +101,7 @@ def scaffold(params: LocalParams) -> Rule:
         direction=lambda gradient, weights, anchor, shared, own: gradient - own + shared,
         remember=lambda end, anchor, shared, own, travelled: own - shared + (anchor - end) / travelled,
         vectors=2,
+        step_flops=2,
     )
 
 
@@ -115,4 +119,5 @@ def feddyn(params: FedDynParams) -> Rule:
         direction=lambda gradient, weights, anchor, shared, own: gradient - own + alpha * (weights - anchor),
         remember=lambda end, anchor, shared, own, travelled: own - alpha * (end - anchor),
         server_gain=-1.0 / alpha,
+        step_flops=4,
     )

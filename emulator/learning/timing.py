@@ -25,7 +25,7 @@ from emulator.learning.clients import Dealt, deal_out, outline_of
 from emulator.learning.data.arrays import Outline
 from emulator.learning.facts import ModelFacts
 from emulator.learning.keys import content_key, from_npy, to_npy
-from emulator.learning.lab import ClientFacts, Evaluation, Handle, Keys, Subject
+from emulator.learning.lab import ClientFacts, Evaluation, Handle, Subject, keys_of
 from emulator.learning.memo import RunMemory
 from emulator.registry import Chosen
 from emulator.scenario.schema import Scenario
@@ -106,7 +106,7 @@ class TimingLab:
         self.asked = 0  # local trainings that methods asked for
         self.trained = 0
         self._scenario = scenario
-        self._keys = Keys(scenario)
+        self._keys = keys_of(scenario)
         self._model = Handle("nothing learned")
 
     @cached_property

@@ -40,13 +40,14 @@ def form_groups(
     cluster_of = np.zeros(len(label_counts), dtype=np.int64) if clusters is None else clusters
     blocks = [block[cluster_of[block] == c] for block in blocks for c in np.unique(cluster_of[block])]
     groups: list[Group] = []
+    everybody = label_counts.sum(axis=0)
     for place, block in enumerate(blocks):
         here = label_counts[block]
         known = None if estimates is None else estimates[block]
-        view = ClientView(here, here.sum(axis=1), estimates=known, fleet_counts=label_counts.sum(axis=0))
+        view = ClientView(here, here.sum(axis=1), estimates=known, fleet_counts=everybody)
         found = formation(view, stream(seed, "formation", place, t))
         for rows in found:
-            members = tuple(int(c) for c in block[rows])
+            members = tuple(block[rows].tolist())
             server = _server(fleet, aggregator, len(groups), members)
             groups.append(Group(len(groups), server, members, int(cluster_of[members[0]])))
     return groups
@@ -112,7 +113,7 @@ def form(
 
 
 def until_somebody(session: Session, params: GroupSlots, groups: Sequence[Group], model: Models) -> Steps:
-    """Waits until there is a group that can work; returns those that can, with the members that are there. None: never."""
+    """Waits until there is a group that can work; returns those that can, with the members that are there. Empty: never."""
     while not (ready := [g for g in (present(session, params, g) for g in groups) if g is not None]):
         back = session.world.until_return()
         if back is None:

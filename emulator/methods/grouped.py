@@ -37,14 +37,7 @@ from emulator.methods.session import Session
 from emulator.methods.slots import GroupSlots, chosen_by_default
 from emulator.methods.training import Group, GroupRound, Outcome, Waits
 from emulator.methods.waiting import gather
-from emulator.registry import (
-    Aggregation,
-    Sampling,
-    Scale,
-    Schedule,
-    Waiting,
-    methods,
-)
+from emulator.registry import Aggregation, Sampling, Scale, Schedule, Waiting, methods
 from emulator.rng import stream
 from emulator.scenario.schema import Count
 from emulator.world.fleet import CLOUD
@@ -111,11 +104,10 @@ def grouped(session: Session, params: GroupedParams) -> Steps:
     groups: list[Group] = []
     clusters = Clusters((model,), np.zeros(session.scenario.topology.clients, dtype=np.int64))
     for t in itertools.count(1):
-        divides = False
         if params.dividing is not None and t == params.dividing.round + 1:
-            divides = True
             clusters = yield from divide(session, params.dividing, params.local, clusters.models[0], t)
-        if not groups or divides or params.schedule(t - 1):
+            groups = []
+        if not groups or params.schedule(t - 1, len(clusters.of)):
             groups = form(session, scheduled(session, params, t), t, estimates, clusters.of)
             yield from charge_formation(session, params.formation, groups, t)
         ready = yield from until_somebody(session, params, groups, clusters.shares())
@@ -184,10 +176,7 @@ def check_deadlines(session: Session, params: GroupedParams, model_bytes: int) -
         world.fastest_s(c, first_bytes, model_bytes, int(samples[c]), local.epochs, local.batch_size)
         for c in range(len(samples))
     )
-    for name, least_s in (
-        ("wait_for_members", fastest_s),
-        ("wait_for_groups", fastest_s * (1 if params.initial_model == "seed" else params.group_rounds)),
-    ):
+    for name, least_s in (("wait_for_members", fastest_s), ("wait_for_groups", fastest_s * params.group_rounds)):
         after_s = getattr(getattr(params, name).params, "after", None)
         if after_s is not None and after_s < least_s:
             message = f"the deadline of {after_s:g} s is shorter than any possible round: the fastest client needs"
@@ -201,7 +190,7 @@ def scheduled(session: Session, params: GroupedParams, t: int) -> GroupedParams:
     rule = params.schedule.plugin.facts.get("count")
     if rule is None:
         return params
-    count = min(rule(t - 1, params.schedule.params), session.scenario.topology.clients)
+    count = rule(t - 1, session.scenario.topology.clients, params.schedule.params)
     formation = replace(params.formation, params=params.formation.params.model_copy(update={"groups": count}))
     return params.model_copy(update={"formation": formation})
 

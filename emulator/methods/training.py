@@ -101,7 +101,7 @@ def together(session: Session, group: Group, asked: Sequence[int], at: GroupRoun
     tag = Tag("model", at.round, group.number, at.group_round)
     crew = session.world.batch.crew(group.aggregator, asked)
     local = at.local.params
-    work = Work(session.lab.clients.samples[crew.clients], local.epochs, local.batch_size)
+    work = Work(session.lab.clients.samples[crew.clients], local.epochs, local.batch_size, at.memory.rule.step_flops)
     if at.operation.plugin.facts.get("alone", False):
         yield crew.exchange(work, at.down_bytes, at.up_bytes, tag)
     else:
@@ -121,7 +121,8 @@ def side_by_side(session: Session, group: Group, asked: Sequence[int], at: Group
     def member(client: int) -> Steps:
         if not (yield world.send(group.aggregator, names[client], at.down_bytes, tag)):
             return False
-        if not (yield world.train(client, int(samples[client]), local.epochs, local.batch_size, tag.but("training"))):
+        held, extra = int(samples[client]), at.memory.rule.step_flops
+        if not (yield world.train(client, held, local.epochs, local.batch_size, tag.but("training"), extra)):
             return False
         return meets or (yield from upload(client))
 
@@ -185,7 +186,8 @@ def sequential(
             samples = int(session.lab.clients.samples[client])
             if holders[-1][0] != names[client] and not (yield from hand_on(names[client])):
                 continue
-            if (yield world.train(client, samples, local.epochs, local.batch_size, tag.but("training"))):
+            extra = at.memory.rule.step_flops
+            if (yield world.train(client, samples, local.epochs, local.batch_size, tag.but("training"), extra)):
                 _, latest, passed = holders[-1]
                 trained, own = session.lab.train(
                     latest, client, at.local, at.round, place * local.epochs, at.memory.of(client)

@@ -7,7 +7,7 @@ those of `World.send` and `World.train` for one client after another; rows of a 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
@@ -35,6 +35,7 @@ class Work:
     samples: Numbers
     epochs: int
     batch_size: int
+    step_flops: int = 0  # of the local rule, for each parameter in each step
 
 
 class Batch:
@@ -42,8 +43,8 @@ class Batch:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self._unit_s: dict[int, npt.NDArray[np.float64]] = {}
-        self._costs: dict[tuple[int, int, int, int], tuple[Chosen, dict[int, OperationCost]]] = {}
+        self._unit_s: dict[tuple[int, int], npt.NDArray[np.float64]] = {}
+        self._costs: dict[tuple[int, int, int, int, int], tuple[Chosen, dict[int, OperationCost]]] = {}
 
     def crew(self, server: str, clients: Sequence[int]) -> Crew:
         """These clients, to work together under a server (an edge, or the cloud)."""
@@ -65,23 +66,33 @@ class Batch:
         places = {id(device): i for i, device in enumerate(self.kinds)}
         return np.array([places[id(device)] for device in self.world.fleet.client_devices])
 
-    def unit_s(self, batch_size: int) -> npt.NDArray[np.float64]:
+    def unit_s(self, batch_size: int, step_flops: int = 0) -> npt.NDArray[np.float64]:
         """Seconds of one pass of one sample on each kind of device."""
-        known = self._unit_s.get(batch_size)
+        known = self._unit_s.get((batch_size, step_flops))
         if known is None:
-            flops = self.world.workload.forward_flops
+            flops = self.world.workload.flops(batch_size, step_flops)
             known = np.array([inference_s(kind, flops, 1, batch_size) for kind in self.kinds])
-            self._unit_s[batch_size] = known
+            self._unit_s[batch_size, step_flops] = known
         return known
 
     def costs(
-        self, operation: Chosen, server: DeviceProfile, kinds: Sequence[int], vectors: int
+        self,
+        operation: Chosen,
+        server: DeviceProfile,
+        kinds: Sequence[int],
+        vectors: int,
+        size: int,
+        dropped: int = 0,
     ) -> list[OperationCost]:
-        """What members with these kinds of devices pay for an operation: in groups of one size, equal devices pay the same."""
-        _, known = self._costs.setdefault((id(operation), id(server), len(kinds), vectors), (operation, {}))
-        for kind in set(kinds) - known.keys():
-            meeting = Meeting(self.kinds[kind], server, len(kinds), self.world.workload.parameters, vectors)
-            known[kind] = operation(meeting)
+        """What members with these kinds of devices pay for an operation: in groups of one size, equal devices pay the same.
+
+        ``size`` says of how many members it was planned, ``dropped`` how many of them are gone.
+        """
+        _, known = self._costs.setdefault((id(operation), id(server), vectors, size, dropped), (operation, {}))
+        for kind in [k for k in dict.fromkeys(kinds) if k not in known]:
+            known[kind] = operation(
+                Meeting(self.kinds[kind], server, size, self.world.workload.parameters, vectors, dropped)
+            )
         return [known[kind] for kind in kinds]
 
 
@@ -132,7 +143,7 @@ class Crew:
         def received(part: Numbers, places: Places, received_s: Instants) -> None:
             mine = part[places]
             some = self if len(mine) == len(self.clients) else Crew(self._batch, self._server, self.clients[mine])
-            theirs = Work(work.samples[mine], work.epochs, work.batch_size)
+            theirs = replace(work, samples=work.samples[mine])
             trained_s = some._trained_at(theirs, received_s)
 
             def booked(sent: Numbers, instants_s: Instants) -> None:
@@ -175,7 +186,7 @@ class Crew:
         """
         world, trained_s = self._world, self._trained_at(work, starts_s)
         server, kinds = world.fleet.device(self._server), self._batch.kind_of[self.clients].tolist()
-        costs = self._batch.costs(operation, server, kinds, vectors)
+        costs = self._batch.costs(operation, server, kinds, vectors, len(kinds))
         began_s = last(trained_s)  # it needs everybody
         ends_s = world.ends_of_work(self.clients, began_s, np.array([cost.seconds for cost in costs]))
         yield happens_at(world.env, last(ends_s))
@@ -231,7 +242,7 @@ class Crew:
 
     def _trained_at(self, work: Work, starts_s: Instants) -> npt.NDArray[np.float64]:
         """When each client has trained; see `devices.compute.training_s`."""
-        unit_s = self._batch.unit_s(work.batch_size)[self._batch.kind_of[self.clients]]
+        unit_s = self._batch.unit_s(work.batch_size, work.step_flops)[self._batch.kind_of[self.clients]]
         seconds = work.epochs * PASSES * (work.samples * unit_s)
         return self._world.ends_of_work(self.clients, starts_s, seconds)
 

@@ -118,8 +118,7 @@ class SharedNetwork:
 
     def steady(self, names: Sequence[str]) -> bool:
         """Whether links of these names do not change over time."""
-        changing = (self._capacities, self._latencies, self._factors)
-        return all(not some or some.keys().isdisjoint(names) for some in changing)
+        return all(some.keys().isdisjoint(names) for some in (self._capacities, self._latencies, self._factors) if some)
 
     def free(self, names: Sequence[str]) -> bool:
         """Whether no single flow is on links of these names."""
@@ -362,9 +361,8 @@ class SharedNetwork:
         bundle.version += 1
         if bundle.heap and bundle.rate_bps > 0:
             left_bits = max(0.0, bundle.heap[0][0] - bundle.served_bits)
-            # Of several that end together the oldest comes first, on every machine and in every run.
-            due_s = now + left_bits / bundle.rate_bps
-            heapq.heappush(self._ends, (due_s, bundle.number, bundle.version, bundle))
+            # Of several that end together the oldest comes first.
+            heapq.heappush(self._ends, (now + left_bits / bundle.rate_bps, bundle.number, bundle.version, bundle))
 
     def _wake_up(self) -> None:
         """Makes sure to be there when the next flow ends."""

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import simpy
 
-from devices.compute import flops_s, inference_s, training_s
+from devices.compute import PASSES, flops_s, inference_s, training_s
 from emulator.ledger import BROKEN, COMPUTE, DONE, GROUP_OPERATION, TRANSFER, Ledger, Tag
 from emulator.registry import Chosen
 from emulator.world.activities import Activities, Place
@@ -25,7 +25,7 @@ from emulator.world.batch import Batch
 from emulator.world.disturbances import Disturbances
 from emulator.world.fleet import CLOUD, Fleet, Leg, Numbers
 from emulator.world.network import Instants, Network, happens_at
-from emulator.world.operations import Meeting, OperationCost
+from emulator.world.operations import OperationCost
 from emulator.world.overtime import OverTime, Product, time_to_accumulate
 
 Steps = Generator[simpy.Event, Any, Any]  # a SimPy process
@@ -38,6 +38,12 @@ class Workload:
     model_bytes: int
     forward_flops: float
     parameters: int
+
+    def flops(self, batch_size: int, step_flops: int = 0) -> float:
+        """Forward FLOPs of a sample; what a step computes beside its gradient is spread over its samples and passes."""
+        if not step_flops:
+            return self.forward_flops
+        return self.forward_flops + step_flops * self.parameters / (PASSES * batch_size)
 
 
 class World:
@@ -204,10 +210,15 @@ class World:
                     TRANSFER, leg.sender, start_s, self.now, tag, leg.receiver, size_bytes, hop=leg.hop, status=status
                 )
 
-    def train(self, client: int, samples: int, epochs: int, batch_size: int, tag: Tag) -> simpy.Event:
-        """Local training on a client's device: so many epochs over so many samples of the workload's model."""
+    def train(
+        self, client: int, samples: int, epochs: int, batch_size: int, tag: Tag, step_flops: int = 0
+    ) -> simpy.Event:
+        """Local training on a client's device: so many epochs over so many samples of the workload's model.
+
+        ``step_flops`` is what the local rule computes for each parameter in each step, beside the gradient.
+        """
         device = self.fleet.client_devices[client]
-        seconds = training_s(device, self.workload.forward_flops, samples, batch_size, epochs)
+        seconds = training_s(device, self.workload.flops(batch_size, step_flops), samples, batch_size, epochs)
         return self._busy(COMPUTE, client, seconds, tag, samples * epochs)
 
     def fastest_s(
@@ -266,22 +277,14 @@ class World:
     def _costs(
         self, aggregator: str, members: Sequence[int], operation: Chosen, vectors: int, size: int, dropped: int
     ) -> list[OperationCost]:
-        server, parameters = self.fleet.device(aggregator), self.workload.parameters
-        devices = [self.fleet.client_devices[c] for c in members]
-        by_device: dict[int, OperationCost] = {}  # equal devices pay the same
-        for device in devices:
-            if id(device) not in by_device:
-                by_device[id(device)] = operation(Meeting(device, server, size, parameters, vectors, dropped))
-        return [by_device[id(device)] for device in devices]
+        kinds = self.batch.kind_of[list(members)].tolist()
+        return self.batch.costs(operation, self.fleet.device(aggregator), kinds, vectors, size, dropped)
 
     def _operate(self, aggregator: str, costs: Mapping[int, OperationCost], tag: Tag) -> Steps:
         left, names = list(costs), self.fleet.client_names
         for stage in ("seconds", "up_bytes", "down_bytes"):
             work = {c: getattr(costs[c], stage) for c in left}
             work = {c: amount for c, amount in work.items() if amount > 0}
-            if stage == "seconds" and self._activities is None:
-                yield self._busy_together(GROUP_OPERATION, work, tag)
-                continue
             if stage == "seconds":
                 events = {c: self._busy(GROUP_OPERATION, c, seconds, tag) for c, seconds in work.items()}
             elif stage == "up_bytes":
@@ -291,17 +294,6 @@ class World:
             results = yield self.env.all_of(events.values())
             left = [c for c in left if c not in events or results[events[c]]]
         return left
-
-    def _busy_together(self, kind: str, work: Mapping[int, float], tag: Tag) -> simpy.Event:
-        """Several clients at work from now on, each for its seconds; happens when the last is done, and is booked then."""
-        start = self.now
-        ends = {c: self._end_of_work(c, seconds) for c, seconds in work.items()}
-
-        def book() -> None:
-            for client, end in ends.items():
-                self.ledger.add(kind, self.fleet.client_names[client], start, end, tag)
-
-        return _then(happens_at(self.env, max(ends.values(), default=start)), book)
 
     def _busy(self, kind: str, client: int, seconds: float, tag: Tag, samples: int = 0) -> simpy.Event:
         """A client at work for so many seconds, more where its device is slower than its profile says."""

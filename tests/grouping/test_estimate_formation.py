@@ -382,3 +382,14 @@ def test_linkages_by_hand() -> None:
         [0, 1, 2],
         [3, 4],
     ]
+
+
+def test_hierarchical_sets_of_one_size_hold_like_clients() -> None:
+    # Three kinds of four clients each, in turn: with sets of four every set is one kind.
+    kinds = np.tile(np.eye(3), (4, 1)) + 0.01 * np.arange(12)[:, None]
+    view = ClientView(np.ones((12, 3), dtype=np.int64), np.full(12, 3), kinds)
+    assert formed("hierarchical", {"groups": 3, "size": 4}, view) == [[0, 3, 6, 9], [1, 4, 7, 10], [2, 5, 8, 11]]
+    fewer = formed("hierarchical", {"groups": 5, "size": 2}, view)
+    assert [len(members) for members in fewer] == [2] * 5
+    assert all(len({client % 3 for client in members}) == 1 for members in fewer)
+    assert len({client for members in fewer for client in members}) == 10

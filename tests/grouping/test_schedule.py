@@ -8,14 +8,14 @@ from emulator.registry import Chosen, NoParams, schedules
 
 
 def test_fixed_forms_groups_once() -> None:
-    assert [fixed(r, NoParams()) for r in range(4)] == [True, False, False, False]
+    assert [fixed(r, 30, NoParams()) for r in range(4)] == [True, False, False, False]
 
 
 @pytest.mark.parametrize("rounds", [1, 3, 50])
 def test_every_forms_groups_before_the_first_round_and_then_at_equal_distances(rounds: int) -> None:
     rule = Chosen("schedule", "every", EveryParams(rounds=rounds))
-    assert [r for r in range(120) if rule(r)] == list(range(0, 120, rounds))
-    assert every(0, EveryParams(rounds=rounds))
+    assert [r for r in range(120) if rule(r, 30)] == list(range(0, 120, rounds))
+    assert every(0, 30, EveryParams(rounds=rounds))
 
 
 def test_names_and_limits() -> None:
@@ -34,8 +34,11 @@ def test_names_and_limits() -> None:
 )
 def test_growing_counts_are_the_published_functions_rounded_down(shape: str, rate: float, counts: list[int]) -> None:
     params = GrowingParams.model_validate({"shape": shape, "rate": rate, "start": 4})
-    assert [growing_count(r, params) for r in range(5)] == counts
-    assert all(growing(r, params) for r in range(5))
+    assert [growing_count(r, 10**9, params) for r in range(5)] == counts
+    assert all(growing(r, 10**9, params) for r in range(5))
     slow = GrowingParams(shape="linear", rate=0.1, start=1)
-    assert [r for r in range(31) if growing(r, slow)] == [0, 10, 20, 30]
-    assert growing_count(10**6, params) > counts[-1]
+    assert [r for r in range(31) if growing(r, 30, slow)] == [0, 10, 20, 30]
+    assert growing_count(10**6, 10**9, params) > counts[-1]
+    # Nothing is formed anew where there are as many groups as clients.
+    assert [growing_count(r, counts[2], params) for r in range(5)] == [*counts[:3], counts[2], counts[2]]
+    assert [growing(r, counts[2], params) for r in range(5)] == [True, True, True, False, False]

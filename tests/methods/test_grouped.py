@@ -170,3 +170,20 @@ def test_stops_at_the_end_of_the_round_that_reaches_a_limit(small: Small, stop: 
 def test_the_last_round_is_evaluated_whatever_the_interval(small: Small) -> None:
     session = played(small("evaluate.every=2", "stop.rounds=3"))
     assert [m["round"] for m in session.metrics] == [0, 2, 3]
+
+
+@pytest.mark.parametrize(("rule", "extra"), [("sgd", 0), ("fedprox", 3), ("scaffold", 2), ("feddyn", 4)])
+@pytest.mark.parametrize("watched", [False, True])
+def test_what_a_rule_computes_beside_the_gradient_takes_time(
+    small: Small, rule: str, extra: int, watched: bool
+) -> None:
+    # 12 samples in batches of 4: three steps, each with so many operations a parameter beside the gradient.
+    faults = ["faults=[{kind: client-crash, at: [1000 d]}]"] if watched else []
+    session = played(
+        small("method=fedavg", f"method.local={{kind: {rule}, epochs: 1, batch_size: 4}}", "stop.rounds=1", *faults)
+    )
+    device, workload = session.world.fleet.client_devices[0], session.world.workload
+    plain = training_s(device, workload.forward_flops, 12, 4)
+    expected = plain + 3 * extra * workload.parameters / device.effective_speed
+    (row,) = (r for r in session.world.ledger.rows if r.kind == ledger.COMPUTE and r.who == "client-0")
+    assert row.end_s - row.start_s == pytest.approx(expected, rel=1e-9)

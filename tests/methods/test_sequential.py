@@ -138,3 +138,40 @@ def test_where_the_holder_is_lost_the_one_before_it_goes_on_with_the_model_as_it
     assert ("client-2", "client-4", ledger.DONE) in hops
     absent = played(small(*make, "faults=[{kind: client-crash, clients: [3], at: [0 s]}]"))
     assert session.metrics[-1]["loss"] == absent.metrics[-1]["loss"]
+
+
+def test_unequal_superclients_exchange_one_model_for_each_client_and_one_for_each_chain(small: Small) -> None:
+    # S4 Table 3: C N_S + Σ |S_i| over the sampled superclients; here seven clients in superclients of four and three.
+    session = played(small(*CHAINS, "topology.clients=7", "method.formation={kind: random, size: 3}", "stop.rounds=2"))
+    sizes = [grouping.sizes.tolist() for grouping in session.groupings]
+    assert sizes == [[4, 3]]
+    assert exchanges(session).total() == 2 * (2 + 7)
+    assert exchanges(session)[ledger.CLIENT_CLIENT] == 2 * (7 - 2)
+
+
+def test_fedcyclic_is_fedseq_with_one_superclient(small: Small) -> None:
+    cyclic = played(small(*CHAINS[:1], "method=fedcyclic", "method.participation=1.0", *CHAINS[-1:], "stop.rounds=3"))
+    fedseq = played(
+        small(*CHAINS[:1], "data.public=2", "method=fedseq", "method.estimator=label-counts", *CHAINS[-1:],
+              "method.formation={kind: icg, groups: 1}", "method.sampling=all", "stop.rounds=3")
+    )  # fmt: skip
+    models = [[r for r in s.world.ledger.rows if r.what in ("model", "training")] for s in (cyclic, fedseq)]
+    assert [(r.kind, r.who, r.peer, r.bytes, r.round) for r in models[0]] == [
+        (r.kind, r.who, r.peer, r.bytes, r.round) for r in models[1]
+    ]
+    other = played(
+        small(*CHAINS[:1], "method=fedseq", "method.estimator=label-counts", *CHAINS[-1:], "method.sampling=all",
+              "method.formation={kind: icg, groups: 1}", "stop.rounds=3")
+    )  # fmt: skip
+    assert [m["loss"] for m in other.metrics] == [m["loss"] for m in cyclic.metrics]
+
+
+@pytest.mark.parametrize("rule", ["fedprox", "scaffold", "feddyn"])
+def test_other_local_rules_work_in_chains(small: Small, rule: str) -> None:
+    base = (*CHAINS, "method.formation={kind: random, size: 4}", "stop.rounds=3")
+    plain = played(small(*base))
+    other = played(small(*base, f"method.local={{kind: {rule}, epochs: 1, batch_size: 4, learning_rate: 0.1}}"))
+    vectors = 2 if rule == "scaffold" else 1
+    assert other.metrics[-1]["bytes_total"] == vectors * plain.metrics[-1]["bytes_total"]
+    assert other.metrics[-1]["loss"] != plain.metrics[-1]["loss"]
+    assert other.metrics[-1]["loss"] < other.metrics[0]["loss"]

@@ -287,6 +287,8 @@ def test_what_does_not_fit_together_in_one_run_names_the_run(tmp_path: Path) -> 
         ("{kind: cost-accuracy, bye: variant}", "[0].bye: unknown key; did you mean 'by'?"),
         ("{kind: cost-accuracy, by: alfa}",
          "[0].by: 'alfa' is nothing that this study varies; did you mean 'alpha'?"),
+        ("{kind: grid-table, rows: variant, columns: seed}",
+         "[0].columns: cells are means over the seeds; name something else that the study varies"),
         ("{kind: cost-accuracy, panels: alpha, x: [cost, time]}",
          "[0].panels: give a single 'x' beside 'panels', or leave 'panels' out"),
         ("{kind: cost-accuracy, by: variant}",

@@ -11,7 +11,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from emulator.grouping import kmeans
+from emulator.grouping.kmeans import flops, kmeans
 from emulator.grouping.sizes import EqualSizes
 from emulator.grouping.view import ClientView
 from emulator.registry import formations
@@ -26,7 +26,7 @@ class CdgParams(EqualSizes):
 
 
 def _flops(clients: int, classes: int, groups: int, params: CdgParams) -> float:
-    return kmeans.flops(clients, classes, min(params.clusters or classes, clients))
+    return flops(clients, classes, min(params.clusters or classes, clients))
 
 
 @formations.register("cdg", CdgParams, needs=("label-counts",), smallest=lambda params: params.size, flops=_flops)
@@ -41,7 +41,7 @@ def cdg(clients: ClientView, rng: np.random.Generator, params: CdgParams) -> lis
         return []
     held = clients.label_counts.sum(axis=1, keepdims=True)
     mixes = clients.label_counts / np.maximum(held, 1)  # clients without samples are a kind of their own
-    cluster = kmeans.kmeans(mixes, params.clusters or labels, rng)
+    cluster = kmeans(mixes, params.clusters or labels, rng)
     shuffled = rng.permutation(n)
     dealt = shuffled[np.argsort(cluster[shuffled], kind="stable")]
     groups = max(1, n // params.size)

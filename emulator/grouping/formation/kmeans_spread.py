@@ -10,7 +10,8 @@ import numpy as np
 from pydantic import Field
 
 from emulator.grouping.formation.limits import FillLimits, fill
-from emulator.grouping.view import ClientView, Counts, Floats
+from emulator.grouping.kmeans import kmeans
+from emulator.grouping.view import ClientView
 from emulator.registry import formations
 
 
@@ -36,7 +37,7 @@ def kmeans_spread(clients: ClientView, rng: np.random.Generator, params: KmeansP
     """
     if len(clients.samples) == 0:
         return []
-    labels = like(clients.learnt, params.clusters or clients.label_counts.shape[1], rng)
+    labels = kmeans(clients.learnt, params.clusters or clients.label_counts.shape[1], rng, starts=10)
     pools = [rng.permutation(np.flatnonzero(labels == label)).tolist() for label in range(labels.max() + 1)]
     turns = itertools.cycle(pools)
 
@@ -46,15 +47,3 @@ def kmeans_spread(clients: ClientView, rng: np.random.Generator, params: KmeansP
         return client
 
     return fill(clients.samples, params, take)
-
-
-def like(estimates: Floats, clusters: int, rng: np.random.Generator) -> Counts:
-    """The cluster of each client by k-means: the best of ten starts. Fewer clusters where there are fewer different clients."""
-    from sklearn.cluster import KMeans
-    from threadpoolctl import threadpool_limits
-
-    clusters = min(clusters, len(np.unique(estimates, axis=0)))
-    seed = int(rng.integers(2**31))
-    with threadpool_limits(1):  # several threads add up in the order in which they end
-        labels = KMeans(clusters, n_init=10, random_state=seed).fit(estimates).labels_
-    return np.unique(labels, return_inverse=True)[1].astype(np.int64)
