@@ -33,10 +33,10 @@ EVALUATION_BATCH = 1024
 WORKERS_AFTER_S = 1.5  # of training in this process: starting workers takes about as long
 
 
-def untrained(scenario: Scenario, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """The scenario's model for samples of this shape, as its seed draws it."""
+def untrained(scenario: Scenario, shape: tuple[int, ...], classes: int, number: int = 0) -> nn.Module:
+    """The scenario's model for samples of this shape, as its seed draws it; other numbers are other draws."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive(scenario.seed, "initial-model"))
+        torch.manual_seed(derive(scenario.seed, "initial-model", *([number] if number else [])))
         module: nn.Module = scenario.model(shape, classes)
     return module
 
@@ -59,12 +59,12 @@ class Engine:
         self._count = cores() if max_workers is None else max_workers
         self._spent_s = 0.0
 
-    def _fresh(self) -> nn.Module:
-        return untrained(self._scenario, self.data.arrays.shape, self.data.arrays.classes)
+    def _fresh(self, number: int = 0) -> nn.Module:
+        return untrained(self._scenario, self.data.arrays.shape, self.data.arrays.classes, number)
 
-    def initial(self) -> Tensor:
-        """The state of the untrained model."""
-        return FlatModel(self._fresh()).state
+    def initial(self, number: int = 0) -> Tensor:
+        """The state of the untrained model; other numbers are other draws."""
+        return FlatModel(self._fresh(number)).state
 
     def zeros(self) -> Tensor:
         """A state of zeros."""

@@ -14,7 +14,7 @@ import importlib.metadata
 import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary, ref
@@ -25,7 +25,7 @@ from emulator.learning import mixtures
 from emulator.learning.facts import ModelFacts
 from emulator.learning.keys import Keys, content_key, from_npy, text_key, to_npy
 from emulator.learning.memo import RunMemory
-from emulator.learning.recipes import Combine, Distil, Distilled, Initial, Recipe, Train, Zeros
+from emulator.learning.recipes import Combine, Distil, Distilled, Initial, Recipe, Train, Trainee, Zeros
 from emulator.learning.recipes import Handle as Handle  # part of what a lab gives
 from emulator.registry import Chosen, measurements
 from emulator.scenario.schema import Scenario
@@ -133,8 +133,8 @@ class Lab:
     @cached_property
     def model_facts(self) -> ModelFacts:
         """Size and arithmetic of the model."""
-        raw = self.memory.recall(content_key("facts", self._model_key), lambda: _to_json(asdict(self._engine.facts)))
-        return ModelFacts(**json.loads(raw))
+        key = content_key("facts", 2, self._model_key)
+        return ModelFacts.from_json(self.memory.recall(key, lambda: self._engine.facts.to_json()))
 
     @cached_property
     def sample_shape(self) -> tuple[int, ...]:
@@ -142,9 +142,10 @@ class Lab:
         raw = self.memory.recall(content_key("shape", self._set_key), lambda: _to_json(self._engine.data.arrays.shape))
         return tuple(json.loads(raw))
 
-    def initial(self) -> Handle:
-        """The untrained model, drawn from the scenario's seed."""
-        return self._handle(content_key("initial", self._model_key), Initial())
+    def initial(self, number: int = 0) -> Handle:
+        """The untrained model, drawn from the scenario's seed; other numbers are other draws."""
+        parts = [number] if number else []
+        return self._handle(content_key("initial", self._model_key, *parts), Initial(number))
 
     def zeros(self) -> Handle:
         """A vector of zeros of the model's size: the first state of rules with memory."""
@@ -153,7 +154,7 @@ class Lab:
     def train(
         self,
         model: Handle,
-        client: int,
+        client: Trainee,
         rule: Chosen,
         round: int,  # noqa: A002
         first_epoch: int = 0,
@@ -164,7 +165,8 @@ class Lab:
 
         ``memory`` is what such a rule starts from: the shared state and the client's own. The order of the batches of an epoch
         depends on seed, client, round and the epoch's number in the round alone, so two trainings of E epochs in a row
-        equal one of 2E. ``extra`` is distilled data of others, on which the client trains as on its own.
+        equal one of 2E. Several clients in place of one: their samples in one place. ``extra`` is distilled data of others, on
+        which the client trains as on its own.
         """
         self.asked += 1
         recipe = Train((model, *(memory or ())), client, rule, round, first_epoch, extra)
@@ -209,6 +211,10 @@ class Lab:
 
         limit = self._scenario.evaluate.samples
         return Evaluation(**json.loads(self.memory.recall(content_key("evaluation", model.key, limit), compute)))
+
+    def evaluate_each(self, cases: Sequence[tuple[Handle, Sequence[int]]]) -> list[Evaluation]:
+        """Each model on test data that is distributed as its clients' data together; trains whatever is missing for it."""
+        return mixtures.evaluate_each(self, cases)
 
     def measure(self, measurement: Chosen | str, models: Sequence[Handle], client: int | None = None) -> np.ndarray:
         """What a measurement reads off models, with a client's samples where it wants them; trains whatever is missing for it.
@@ -306,7 +312,7 @@ class Lab:
     def _simple(self, recipe: Recipe) -> Tensor:
         if isinstance(recipe, Combine):
             return self._engine.combine([_known(p) for p in recipe.parents], recipe.weights)
-        return self._engine.initial() if isinstance(recipe, Initial) else self._engine.zeros()
+        return self._engine.initial(recipe.number) if isinstance(recipe, Initial) else self._engine.zeros()
 
 
 class _Pending:

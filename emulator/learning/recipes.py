@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from emulator.learning.distillation import DistillationParams
 
 
+Trainee = int | tuple[int, ...]  # on whose samples a model is trained: one client's, or those of several in one place
+
+
 class Handle:
     """A tensor that exists, or could be computed: a vector of the model's size, or distilled samples or labels.
 
@@ -41,7 +44,11 @@ class Recipe:
 
 
 class Initial(Recipe):
-    """The untrained model."""
+    """The untrained model, or another draw of it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
 
 
 class Zeros(Recipe):
@@ -66,7 +73,7 @@ class Train(Recipe):
     def __init__(
         self,
         states: Sequence[Handle],
-        client: int,
+        client: Trainee,
         rule: Chosen,
         round: int,  # noqa: A002
         first_epoch: int,

@@ -23,12 +23,14 @@ from emulator.errors import HflError
 from emulator.learning.brought import Block, fetch, joined, soft_classes
 from emulator.learning.flat import FlatModel
 from emulator.learning.layers import classifier_of
+from emulator.learning.recipes import Trainee
 from emulator.learning.rules import LocalParams, Rule
 from emulator.learning.stacked import CannotStackError, StackedModel
 from emulator.registry import Chosen
 from emulator.rng import derive, stream
 
 COPIES = 10  # clients in a stack
+POOLED = -1  # what random streams call the samples of several clients in one place
 # Forward FLOPs of a batch from which on arithmetic dominates and stacking gains nothing (benchmarks/training.py --models shows
 # both ways for every model). Convolutions on images of one channel gain from company for longer: alone they are inefficient.
 STACK_BELOW_FLOPS = 2.5e7
@@ -44,7 +46,7 @@ class TrainJob:
     """
 
     weights: Tensor
-    client: int
+    client: Trainee
     rule: Chosen
     round: int
     first_epoch: int
@@ -72,6 +74,10 @@ class TrainingData:
     x: Tensor
     y: Tensor
     parts: Sequence[np.ndarray]
+
+    def of(self, client: Trainee) -> np.ndarray:
+        """The indices of a client's samples, or of those of several."""
+        return self.parts[client] if isinstance(client, int) else np.concatenate([self.parts[c] for c in client])
 
 
 def keep_freed_memory() -> None:
@@ -259,7 +265,8 @@ class _Drawn:
     def __init__(self, job: TrainJob, data: TrainingData, seed: int) -> None:
         self._job = job
         self._seed = seed
-        self._mine = data.parts[job.client]
+        self._mine = data.of(job.client)
+        self._name = job.client if isinstance(job.client, int) else POOLED
         self.brought = joined(job.extra) if job.extra else None
         if self.brought is not None:
             behind = np.arange(len(data.y), len(data.y) + len(self.brought[1]))
@@ -271,7 +278,7 @@ class _Drawn:
         self._order = torch.empty(0, dtype=torch.int64)
 
     def _names(self, step: int) -> tuple[int, int, int]:
-        return self._job.client, self._job.round, self._job.first_epoch + step // self._each
+        return self._name, self._job.round, self._job.first_epoch + step // self._each
 
     def begins_epoch(self, step: int) -> bool:
         return step % self._each == 0
@@ -366,7 +373,7 @@ def _mask(sizes: Sequence[int], only: Sequence[int] | None) -> Tensor | None:
 def steps_of(job: TrainJob, data: TrainingData) -> int:
     """How many mini-batches a training has."""
     params: LocalParams = job.rule.params
-    samples = len(data.parts[job.client]) + sum(len(y) for _, y in job.extra)
+    samples = len(data.of(job.client)) + sum(len(y) for _, y in job.extra)
     return -(-samples // params.batch_size) * params.epochs
 
 

@@ -25,6 +25,7 @@ from emulator import plugins
 from emulator.errors import HflError
 from emulator.learning.brought import Block
 from emulator.learning.distillation import DistilJob, distil_client
+from emulator.learning.recipes import Trainee
 from emulator.learning.trainer import Trained, Trainer, TrainingData, TrainJob
 from emulator.registry import Chosen
 
@@ -37,7 +38,7 @@ class _Order:
     """
 
     number: int
-    client: int
+    client: Trainee
     rule: Chosen
     round: int
     first_epoch: int
