@@ -142,7 +142,8 @@ def stability(watch: Watch, params: StabilityParams) -> Reading:
     """Stability: splits as soon as some layer's updates have settled for every member (S3 Eqs. 12-15), unless all agree.
 
     A member's stability in a round is ``|(T_t + T_{t-1})/2 - T_{t-2~t}|``, of cosines of its last three updates. Its mean over
-    the window must be below ε for every member that came back in this round (or for these on average). Of several such layers the most stable one counts.
+    the window must be below ε for every member that came back in this round (or for these on average). Of several such layers
+    the most stable one counts.
     """
     threshold = 0.0 if params.selection is None else params.selection * watch.step_size
     ready = [c for c in watch.back if len(watch.records[c].latest) == 3]

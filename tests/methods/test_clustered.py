@@ -100,10 +100,8 @@ def test_clusters_do_not_wait_for_each_other(small: Small) -> None:
     truth = played(small(*HICFL, "stop.rounds=1")).lab.clients.clusters
     assert truth is not None
     slow = truth == truth[0]
-    faults = ", ".join(
-        f"{{kind: slow-down, clients: [{c}], at: [0 s], for: 1 d, factor: 50}}" for c in np.flatnonzero(slow).tolist()
-    )
-    session = played(small(*HICFL, f"faults=[{faults}]", "stop.rounds=10"))
+    faults = f"faults=[{{kind: slow-down, clients: {np.flatnonzero(slow).tolist()}, at: [0 s], factor: 50}}]"
+    session = played(small(*HICFL, faults, "stop.rounds=10"))
     assert session.metrics[-1]["adjusted_rand"] == 1
     split = split_rows(session)[0]["round"]
     ends: dict[tuple[int, int], float] = {}
@@ -133,14 +131,14 @@ def test_a_clustered_round_sends_one_model_each_way_and_the_server_is_charged(sm
 
 def test_mtcfl_splits_by_all_pairs_once_the_model_stands_still(small: Small) -> None:
     session = played(
-        small(*HICFL, "method=mtcfl", "method.split_time={kind: convergence, mean_below: 0.5}",
+        small(*HICFL, "method=mtcfl", "method.split_time={kind: convergence, mean_below: 0.8}",
               "method.local={kind: sgd, batch_size: 8, learning_rate: 0.1}", "stop.rounds=30")
     )  # fmt: skip
     first = split_rows(session)[:2]
     assert [(r["layer"], r["reference"], r["cosines"]) for r in first] == [("all", "", 28)] * 2
     row = next(r for r in session.tables["stability"] if r["round"] == first[0]["round"])
     largest = max(r["mean_update"] for r in session.tables["stability"] if r["round"] <= row["round"])
-    assert row["mean_update"] < 0.5 * largest < row["longest_update"]
+    assert row["mean_update"] < 0.8 * largest < row["longest_update"]
     truth = session.lab.clients.clusters
     assert truth is not None
     assert all(len({int(truth[int(c)]) for c in r["members"].split()}) == 1 for r in first)
@@ -292,7 +290,7 @@ def test_centralized_learning_is_charged_for_the_samples_and_the_servers_time(sm
     assert session.metrics[-1]["cost_s"] == 0
     work = [r for r in session.world.ledger.rows if r.what == "training"]
     assert {r.who for r in work} == {"cloud"}
-    speed = session.world.fleet.device("cloud").flops
+    speed = session.world.fleet.device("cloud").effective_speed
     expected = 3 * session.world.workload.forward_flops * 2 * int(samples.sum()) / speed
     assert [r.end_s - r.start_s for r in work] == pytest.approx([expected] * 3)
     assert session.metrics[-1]["accuracy"] > session.metrics[0]["accuracy"] + 0.1
@@ -300,7 +298,12 @@ def test_centralized_learning_is_charged_for_the_samples_and_the_servers_time(sm
 
 def test_samples_in_one_place_are_trained_as_one_clients(small: Small) -> None:
     # One batch holds everything, so the order of samples does not matter.
-    loaded = small("topology.clients=2", "topology.edges=1", "data.partition={kind: dirichlet, alpha: 10, samples_per_client: 12}",
+    two = (
+        "topology.clients=2",
+        "topology.edges=1",
+        "data.partition={kind: dirichlet, alpha: 10, samples_per_client: 12}",
+    )
+    loaded = small(*two,
                    "method.local={epochs: 1, batch_size: 64, learning_rate: 0.1}")  # fmt: skip
     lab = Lab(loaded.scenario, RunMemory(Memo(None)), max_workers=1)
     rule = loaded.scenario.method.params.local

@@ -18,12 +18,10 @@ from emulator.methods.splitting import (
     Reading,
     Record,
     ReferenceParams,
-    StabilityParams,
     Watch,
     convergence,
     matrix,
     reference,
-    stability,
 )
 from emulator.registry import Chosen, NoParams
 from emulator.rng import stream
@@ -191,9 +189,17 @@ def test_convergence_is_a_small_mean_and_a_large_member() -> None:
         assert convergence(watch, params).ripe is ripe
 
 
-def test_members_without_three_updates_are_not_stable() -> None:
-    watch, _ = watched([[1, 0], [0, 1]])
-    assert not stability(watch, StabilityParams(epsilon=100)).ripe
+def test_stability_may_be_judged_by_the_mean_over_members(small: Small) -> None:
+    loaded = small(
+        *HICFL, "method.split_time={kind: stability, epsilon: 0, window: 1, selection: null}", "stop.rounds=3"
+    )
+    rows = [r for r in played(loaded).tables["stability"] if r["layer"]]
+    middle = min((r["stability"] + r["least_stable"]) / 2 for r in rows)
+    assert middle < min(r["least_stable"] for r in rows)
+    for members, splits in (("every", 0), ("mean", 2)):
+        changes = f"{{kind: stability, epsilon: {middle / 0.1}, window: 1, selection: null, members: {members}, agreement: 1}}"
+        session = played(small(*HICFL, f"method.split_time={changes}", "stop.rounds=3"))
+        assert sum(r["reason"] == "split" for r in session.tables["clusters"]) == splits
 
 
 @pytest.mark.parametrize(
