@@ -12,14 +12,15 @@ the run.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field
 
+from emulator.errors import InputError
 from emulator.learning.lab import Handle
 from emulator.ledger import Tag
 from emulator.methods.clusters import Clusters, cluster_row
@@ -30,6 +31,7 @@ from emulator.methods.session import NOBODY_LEFT, MethodParams, Session
 from emulator.methods.slots import chosen_by_default
 from emulator.methods.splitting import Halves, Reading, Record, Watch
 from emulator.methods.training import Group, GroupRound, Waits, averaged, members_work, train_each
+from emulator.methods.updates import note_similarity, note_trial, note_updates
 from emulator.registry import (
     Bipartition,
     Chosen,
@@ -60,6 +62,17 @@ class Finer(Params):
     )
 
 
+class Misplaced(Params):
+    """A first split that goes wrong on purpose, to see whether it is mended (S3 Fig. 11)."""
+
+    round: Count = Field(
+        description="the round at whose end the first cluster is split, with half of the true clusters on each side"
+    )
+    share: Annotated[float, Field(ge=0, le=1)] = Field(
+        description="share of the clients that are put on the wrong side"
+    )
+
+
 class ClusteredParams(MethodParams):
     """The slots of clustered learning."""
 
@@ -72,6 +85,10 @@ class ClusteredParams(MethodParams):
     finer: Finer | None = Field(None, description="splits clusters further whose members agree")
     reorganise: Count | None = Field(
         None, description="the round after which similar clusters are merged, once all of them have ended it"
+    )
+    misplaced: Misplaced | None = Field(None, description="puts clients into wrong clusters on purpose")
+    trial: bool = Field(
+        False, description="splits nothing, and writes down in every round how a cluster would have been split"
     )
     record_similarity: tuple[Count, ...] = Field(
         (), strict=False, description="rounds of which the similarity of all updates is written down, layer by layer"
@@ -240,15 +257,23 @@ class Tree:
             after = averaged(session, trained)
             cluster.watch.take(updates, params.local.params.step_size(t))
             reading: Reading = params.split_time(cluster.watch)
-            self._record(cluster, reading, t)
+            note_updates(session, cluster.number, cluster.watch, reading, t)
+            if t in params.record_similarity:
+                note_similarity(session, cluster.number, cluster.watch, t)
             yield session.world.serve(group.aggregator, reading.flops, Tag(CLUSTERING, t, cluster.number))
-            yield from self._consider(cluster, reading, trained, after, t)
+            if params.trial:
+                self._try(cluster, reading, t)
+            else:
+                yield from self._consider(cluster, reading, trained, after, t)
             cluster.model, cluster.update = after, _difference(session, after, before)
         cluster.round = t
 
     def _consider(self, cluster: Cluster, reading: Reading, trained: dict[int, Handle], after: Handle, t: int) -> Steps:
         """Splits a cluster if it is time, and if there is anything to split."""
         session, finer = self._session, self._params.finer
+        if self._params.misplaced is not None and (cluster.number, t) == (0, self._params.misplaced.round):
+            self._split(cluster, misplaced(session, self._params.misplaced), "misplaced", "", trained, after, t, 0)
+            return
         insist = finer is not None and t > finer.after and (finer.levels is None or cluster.finer < finer.levels)
         if not reading.ripe or len(cluster.watch.known) < 2 or (reading.agreed and not insist):
             return
@@ -257,14 +282,37 @@ class Tree:
         yield session.world.serve(self.server, halves.flops, Tag(CLUSTERING, t, cluster.number))
         if not halves.like or not halves.unlike:
             return
-        cluster.split = True
         layer = "all" if reading.layer is None else session.lab.model_facts.layers[reading.layer][0]
-        unheard = [c for c in cluster.members if not cluster.watch.records[c].latest]
-        deeper = cluster.finer + int(reading.agreed)
+        self._split(cluster, halves, "split", layer, trained, after, t, cluster.finer + int(reading.agreed))
+
+    def _split(
+        self,
+        cluster: Cluster,
+        halves: Halves,
+        reason: str,
+        layer: str,
+        trained: Mapping[int, Handle],
+        after: Handle,
+        t: int,
+        finer: int,
+    ) -> None:
+        """Two clusters in place of one, each with the average of its own members' models.
+
+        Who was never heard stays with the first.
+        """
+        cluster.split = True
+        unheard = [c for c in cluster.members if c not in halves.like and c not in halves.unlike]
         for side in ([*halves.like, *unheard], halves.unlike):
             own = {c: model for c, model in trained.items() if c in side}
-            model = averaged(session, own) if own else after
-            self._grow("split", sorted(side), model, t, deeper, [cluster], layer, halves)
+            model = averaged(self._session, own) if own else after
+            self._grow(reason, sorted(side), model, t, finer, [cluster], layer, halves)
+
+    def _try(self, cluster: Cluster, reading: Reading, t: int) -> None:
+        """Notes how a cluster would be split now."""
+        if len(cluster.watch.known) > 1:
+            rng = stream(self._session.seed, "bipartition", t, cluster.number)
+            halves = self._params.bipartition(cluster.watch, reading, False, rng)
+            note_trial(self._session, cluster.number, reading, halves, t)
 
     def _reorganise(self) -> Steps:
         """Merges similar clusters, where this one was the last for which the others waited."""
@@ -293,33 +341,16 @@ class Tree:
             self._grow(reason, members, chosen[0].model, t, max(c.finer for c in chosen), chosen)
         self._tell()
 
-    def _record(self, cluster: Cluster, reading: Reading, t: int) -> None:
-        """Writes down how far the members' updates go, how stable they are, and how similar."""
-        session, (mean, longest) = self._session, cluster.watch.lengths
-        base = {"round": t, "time_s": session.world.now, "cluster": cluster.number}
-        lengths = {"mean_update": mean, "longest_update": longest}
-        names = [name for name, _ in session.lab.model_facts.layers]
-        if reading.stability is None or reading.kept is None:
-            none = {"layer": "", "stability": "", "least_stable": "", "weights_kept": ""}
-            session.note("stability", base | none | lengths)
-        else:
-            for layer, name in enumerate(names):
-                values = {
-                    "layer": name,
-                    "stability": float(reading.stability[:, layer].mean()),
-                    "least_stable": float(reading.stability[:, layer].max()),
-                    "weights_kept": float(reading.kept[layer]),
-                }
-                session.note("stability", base | values | lengths)
-        if t not in self._params.record_similarity:
-            return
-        known = cluster.watch.known
-        for i, one in enumerate(known[:-1]):
-            rows = session.lab.measure("cosines", [cluster.watch.records[c].latest[-1] for c in known[i:]])
-            for other, row in zip(known[i + 1 :], rows, strict=True):
-                for name, cosine in zip(("all", *names), row.tolist(), strict=True):
-                    pair = {"layer": name, "client": one, "other": other, "cosine": cosine}
-                    session.note("similarity", base | pair)
+
+def misplaced(session: Session, params: Misplaced) -> Halves:
+    """The clients of half of the true clusters, and the others, but for a share of all that are on the wrong side."""
+    truth = session.lab.clients.clusters
+    if truth is None:
+        raise InputError("needs a partition that makes clusters, such as 'label-blocks'", "method.misplaced")
+    first = np.isin(truth, np.unique(truth)[: max(1, len(np.unique(truth)) // 2)])
+    wrong = stream(session.seed, "misplaced").choice(len(truth), int(params.share * len(truth) + 0.5), replace=False)
+    first[wrong] = ~first[wrong]
+    return Halves(np.flatnonzero(first).tolist(), np.flatnonzero(~first).tolist(), None, 0, 0.0)
 
 
 def _difference(session: Session, after: Handle, before: Handle) -> Handle:

@@ -24,8 +24,9 @@ METRICS = (
     "bytes_wasted", "cost_training_s", "cost_group_s", "cost_s", "cost_wasted_s", "energy_j",
 )  # fmt: skip
 
-# Further tables that a method may fill: the tree of clusters, how stable their members' updates are, and how similar.
-TABLES = ("clusters", "stability", "similarity")
+# Further tables that a method may fill: the tree of clusters, how stable and how similar their members' updates are, and how they
+# would have been split.
+TABLES = ("clusters", "stability", "similarity", "trials")
 
 NOBODY_LEFT = "nobody left"  # why a run stopped
 

@@ -92,7 +92,7 @@ class Watch:
 class Reading:
     """Whether it is time to split a cluster; by which layer (None: all parameters), and how unstable each member is in it.
 
-    ``agreed``: it is time, but the members agree so well that they are better left together. ``stability`` [members of this
+    ``agreed``: the members agree so well that they are better left together. ``stability`` [members of this
     round, layers] and the weights that were ``kept`` for it [layers] are for the run folder; None where they are not known.
     ``flops`` is what the server computed.
     """
@@ -164,12 +164,10 @@ def stability(watch: Watch, params: StabilityParams) -> Reading:
     full = len(ready) == len(watch.back) and all(len(watch.records[c].stabilities) == params.window for c in ready)
     judged = means.max(axis=0) if params.members == "every" else means.mean(axis=0)
     stable = full & (judged < params.epsilon * watch.step_size)
-    if not stable.any():
-        return Reading(False, stability=means, kept=kept.mean(axis=0), flops=flops)
-    layer = int(np.argmin(np.where(stable, means.mean(axis=0), np.inf)))
+    layer = int(np.argmin(np.where(stable if stable.any() else True, means.mean(axis=0), np.inf)))
     unstable = {c: float(row[layer]) for c, row in zip(ready, means, strict=True)}
     agreed = watch.agreement >= params.agreement
-    return Reading(True, agreed, layer, unstable, means, kept.mean(axis=0), flops)
+    return Reading(bool(stable.any()), agreed, layer, unstable, means, kept.mean(axis=0), flops)
 
 
 class ConvergenceParams(Params):
