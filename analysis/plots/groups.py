@@ -6,15 +6,24 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.patches import Patch
+from pydantic import Field
 
+from analysis.activity import client_spans
+from analysis.figures import SeriesFigure, save_all, series_of
 from analysis.plots.style import check_path, legend_below, look, panels, round_ticks, save, settle, style, title_above
+from analysis.runs import Run
+from analysis.series import Given, as_series
+from analysis.studies import StudyResults
 from emulator.errors import InputError
+from emulator.registry import figures
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # The "muted" scheme of P. Tol (Colour Schemes, SRON/EPS/TN/09-002, 2021), made to be told apart by everybody, with
 # a darker grey; ordered so that neighbours in a bar differ in lightness.
@@ -35,6 +44,54 @@ class RuleGroups:
     mean_size: float  # clients
     mean_cov: float
     overhead_s: float  # of a client in a group round, on average
+
+
+class Groups(SeriesFigure):
+    """Options of ``groups``."""
+
+    round: int | None = Field(
+        None, ge=1, description="the groups of this round; by default those that were formed last"
+    )
+
+
+@figures.register("groups", Groups)
+def groups(results: StudyResults, paths: Sequence[Path], params: Groups) -> None:
+    """Which labels the groups of each method hold, a bar for each group, and what their balance costs."""
+    save_all(plot_series(series_of(results, params), params.round, title=params.title or None), paths)
+
+
+def plot_series(
+    given: Sequence[Given],
+    round: int | None = None,  # noqa: A002
+    path: Path | str | None = None,
+    title: str | None = None,
+) -> Figure:
+    """Draws the groups of run folders (or runs, or series) as `plot` draws those of rules; of several seeds the first.
+
+    Raises `InputError` as `plot` and `analysis.series.as_series`, and where a run has formed no groups by that round.
+    """
+    rules = []
+    for series in as_series(given):
+        rules.append(rule_groups(series.first, series.title, round))
+    return plot(rules, path, title)
+
+
+def rule_groups(run: Run, label: str, round: int | None = None) -> RuleGroups:  # noqa: A002
+    """The groups that a run used in a round, by default those that it formed last.
+
+    Raises `InputError` where it has formed none by then.
+    """
+    table = run.groups
+    formed = table["round"] if round is None else table["round"][table["round"] <= round]
+    if formed.empty:
+        raise InputError(f"the run in '{run.folder}' has formed no groups by round {round}")
+    table = table[table["round"] == formed.max()]
+    counts = table[[c for c in table.columns if str(c).startswith("label_")]].to_numpy(dtype=np.int64)
+    spans = client_spans(run)
+    operations = spans[spans["kind"] == "group operation"]
+    turns = len(operations.drop_duplicates(["client", "round", "group", "group_round"]))
+    overhead_s = float((operations["end_s"] - operations["start_s"]).sum()) / turns if turns else 0.0
+    return RuleGroups(label, counts, float(table["size"].mean()), float(table["cov"].mean()), overhead_s)
 
 
 def plot(rules: Sequence[RuleGroups], path: Path | str | None = None, title: str | None = None) -> Figure:
@@ -62,6 +119,8 @@ def plot(rules: Sequence[RuleGroups], path: Path | str | None = None, title: str
         if title:
             title_above(figure, title)
         if labels <= len(LABEL_COLOURS):
+            from matplotlib.patches import Patch
+
             handles = [Patch(color=LABEL_COLOURS[j]) for j in range(labels)]
             legend_below(figure, handles, [f"label {j}" for j in range(labels)])
         settle(figure)
@@ -94,7 +153,7 @@ def _points(box: Axes, rules: Sequence[RuleGroups]) -> None:
     right = 1.15 * max(x for x, _ in at)
     top = 1.25 * max((y for _, y in at if math.isfinite(y)), default=1) or 1.0
     for i, (x, y) in enumerate(at):
-        box.plot([x], [y], look(i).marker, color=look(i).colour, markersize=6)
+        box.plot([x], [y], look(i).marker, color=look(i).colour, markersize=6, clip_on=False)
     _name_points(box, rules, at, right, LINE * top)
     box.set_xlim(0, right)
     box.set_ylim(0, top)

@@ -20,6 +20,7 @@ from emulator.cli import (  # noqa: F401 (they register their commands)
     energy,
     grouping,
     memo,
+    plotting,
     running,
     studying,
     traces,
