@@ -57,7 +57,7 @@ FORMATS: dict[str, Callable[[Printed], str]] = {
 _Text = Callable[[float], str]
 # Columns of metrics.csv, what they are called, and how they are written.
 _TAKEN: dict[str, tuple[str, _Text]] = {
-    "round": ("round", lambda value: f"{value:.1f}"),
+    "round": ("round", lambda value: f"{value:.3g}"),
     "time_s": ("time", time_text),
     "bytes_total": ("data", bytes_text),
     "cost_s": ("cost", cost_text),
@@ -177,6 +177,7 @@ def _mean(column: str, values: Sequence[float]) -> dict[str, float]:
 
 def _pair(row: Mapping[str, Any], column: str, text: _Text, reached: bool = True) -> str:
     mean, half = row[f"{column}_mean"], row[f"{column}_ci95"]
+    half = math.nan if half <= 1e-9 * abs(mean) else half  # all seeds alike
     return UNKNOWN if reached and math.isnan(mean) else with_interval(mean, half, text)
 
 

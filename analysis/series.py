@@ -29,6 +29,11 @@ class Series:
         return self.runs[0]
 
     @property
+    def alone(self) -> Series:
+        """The first run under the label of all."""
+        return Series(self.title, self.runs[:1])
+
+    @property
     def note(self) -> str:
         """Which of several runs the first one is; empty where there is only one."""
         return "" if len(self.runs) == 1 else f"seed {self.first.seed}"

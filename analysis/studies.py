@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 INDEX = "study.json"
+FAILURES = "failures.json"  # why runs failed the last time, by their names
+
+SHOWN = 5  # runs that a message names
 
 FINAL = ("time_s", "bytes_total", "cost_s", "energy_j")  # of the last evaluation
 # Of the last formation of groups: what the study calls it, and its column in groupings.csv.
@@ -77,9 +80,25 @@ def load_study(folder: Path | str) -> StudyResults:
         found.append(evaluations(run, identity))
         folders[identity["run"]] = place
     if not found:
-        raise InputError(f"no run of the study in '{folder}' is complete")
+        states = [f"\n  {run}: {state}" for run, state in list(states_of(folder, missing).items())[:SHOWN]]
+        raise InputError(f"no run of the study in '{folder}' is complete{''.join(states)}")
     table = pd.concat(found, ignore_index=True)
     return StudyResults(folder, name, columns, target, table, tuple(missing), folders)
+
+
+def states_of(folder: Path, missing: Sequence[str]) -> dict[str, str]:
+    """How far the runs are that a study has not completed, by name: why they failed, or that they were cut off or never begun."""
+    failures = read_json(folder / FAILURES) or {}
+    found = {}
+    for name in missing:
+        summary = read_json(folder / name / "summary.json") or {}
+        if name in failures or summary.get("status") == "failed":
+            found[name] = f"failed: {failures.get(name) or summary.get('error') or 'it does not say why'}"
+        elif summary or (folder / name).is_dir():
+            found[name] = "cut off; the same 'hfl study' goes on with it"
+        else:
+            found[name] = "not begun"
+    return found
 
 
 def evaluations(run: Run, identity: Mapping[str, Any]) -> pd.DataFrame:

@@ -13,6 +13,7 @@ from pydantic import Field
 from analysis import activity
 from analysis.figures import SeriesFigure, save_all, series_of
 from analysis.plots.style import (
+    COLUMN_INCHES,
     PAGE_INCHES,
     PART_COLOURS,
     blank,
@@ -106,13 +107,19 @@ def amounts(given: Sequence[Given], of: str = "time") -> dict[str, dict[str, flo
     return found
 
 
-def plot(given: Sequence[Given], of: str = "time", path: Path | str | None = None, title: str | None = None) -> Figure:
+def plot(
+    given: Sequence[Given],
+    of: str = "time",
+    path: Path | str | None = None,
+    title: str | None = None,
+    narrow: bool = False,
+) -> Figure:
     """Draws a bar for each series of run folders (or runs): on the left what it took, on the right the shares of its parts.
 
     ``of`` is ``time`` (in client-seconds, see `analysis.activity`), ``bytes`` (by hop) or ``energy`` (by state). Bars are means
-    over seeds. Parts that are nothing anywhere are left out. With a ``path`` the figure is also written there (PNG, SVG or PDF).
-    Raises `InputError` as `analysis.series.as_series`, and where a run has no ledger, the quantity is not known or the path is no
-    good.
+    over seeds. Parts that are nothing anywhere are left out. ``narrow`` puts the shares under the amounts, for one column. With a
+    ``path`` the figure is also written there (PNG, SVG or PDF). Raises `InputError` as `analysis.series.as_series`, and where a run
+    has no ledger, the quantity is not known or the path is no good.
     """
     if path is not None:
         check_path(path)
@@ -123,8 +130,9 @@ def plot(given: Sequence[Given], of: str = "time", path: Path | str | None = Non
     if not parts:
         raise InputError(f"there is nothing to divide: these runs took no {of}")
     with style():
-        figure = blank(PAGE_INCHES, 0.75 + BAR_INCHES * len(values))
-        left, right = figure.subplots(1, 2, sharey=True)
+        height = 0.75 + BAR_INCHES * len(values)
+        figure = blank(COLUMN_INCHES, 2 * height) if narrow else blank(PAGE_INCHES, height)
+        left, right = figure.subplots(2, 1) if narrow else figure.subplots(1, 2, sharey=True)
         largest = max(sum(each.values()) for each in values.values())
         unit = quantity.axis.unit(largest)
         _bars(left, values, parts, quantity, [unit.size] * len(values))
@@ -133,9 +141,9 @@ def plot(given: Sequence[Given], of: str = "time", path: Path | str | None = Non
         _bars(right, values, parts, quantity, [sum(each.values()) / 100 or 1.0 for each in values.values()], named=True)
         right.set_xlabel("Share (%)")
         right.set_xlim(0, 100)
-        left.set_yticks(range(len(values)), list(values))
-        left.invert_yaxis()
         for box in (left, right):
+            box.set_yticks(range(len(values)), list(values))
+            box.set_ylim(len(values) - 0.5, -0.5)
             box.grid(visible=False, axis="y")
             box.tick_params(axis="y", length=0)
             box.xaxis.set_major_locator(round_ticks())

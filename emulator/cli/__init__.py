@@ -21,6 +21,7 @@ from emulator.cli import (  # noqa: F401 (they register their commands)
     grouping,
     memo,
     plotting,
+    reporting,
     running,
     studying,
     traces,
