@@ -118,8 +118,8 @@ def plot(
 
     ``of`` is ``time`` (in client-seconds, see `analysis.activity`), ``bytes`` (by hop) or ``energy`` (by state). Bars are means
     over seeds. Parts that are nothing anywhere are left out. ``narrow`` puts the shares under the amounts, for one column. With a
-    ``path`` the figure is also written there (PNG, SVG or PDF). Raises `InputError` as `analysis.series.as_series`, and where a run
-    has no ledger, the quantity is not known or the path is no good.
+    ``path`` the figure is also written there (PNG, SVG or PDF). Raises `InputError` as `analysis.series.as_series`, and where a
+    run has no ledger, the quantity is not known or the path is no good.
     """
     if path is not None:
         check_path(path)

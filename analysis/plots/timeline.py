@@ -173,18 +173,17 @@ def _fill(box: Axes, drawn: Round, unit_s: float) -> None:
                 f"group {group}", (1, at), (4, 0), xycoords=("axes fraction", "data"), textcoords="offset points",
                 va="center", annotation_clip=False,
             )  # fmt: skip
-    for lane in place.values():
-        box.broken_barh([(0, length)], (lane + WHOLE[0], WHOLE[1]), facecolors=PART_COLOURS["waiting"], zorder=1)
-    for lane, edge in enumerate(drawn.links):
-        for part in ("down", "up"):
-            rows = drawn.transfers[(drawn.transfers["edge"] == edge) & (drawn.transfers["part"] == part)]
-            _draw(box, rows, drawn.start_s, unit_s, lane, DEVICE if part == "down" else LINK, part)
+    _rectangles(
+        box, np.zeros(len(place)), np.full(len(place), length), np.array(list(place.values())), WHOLE, "waiting"
+    )
+    edges = {edge: lane for lane, edge in enumerate(drawn.links)}
+    for part, where in (("down", DEVICE), ("up", LINK)):
+        rows = drawn.transfers[drawn.transfers["part"] == part]
+        _draw(box, rows, rows["edge"].map(edges).to_numpy(dtype=float), where, part, drawn.start_s, unit_s)
     for part in activity.KINDS:
-        rows_of_part = drawn.spans[drawn.spans["kind"] == part]
+        rows = drawn.spans[drawn.spans["kind"] == part]
         where = DEVICE if part in _DEVICE_KINDS else LINK
-        for client in rows_of_part["client"].unique().tolist():
-            rows = rows_of_part[rows_of_part["client"] == client]
-            _draw(box, rows, drawn.start_s, unit_s, place[client], where, part)
+        _draw(box, rows, rows["client"].map(place).to_numpy(dtype=float), where, part, drawn.start_s, unit_s)
     if drawn.links:
         box.axhline(len(drawn.links) - 0.5, color="black", linewidth=0.7)
     box.set_yticks(
@@ -196,23 +195,44 @@ def _fill(box: Axes, drawn: Round, unit_s: float) -> None:
 
 
 def _draw(
-    box: Axes, rows: pd.DataFrame, start_s: float, unit_s: float, lane: int, where: tuple[float, float], part: str
+    box: Axes,
+    rows: pd.DataFrame,
+    lanes: np.ndarray,
+    where: tuple[float, float],
+    part: str,
+    start_s: float,
+    unit_s: float,
 ) -> None:
-    for broken in (False, True):
-        chosen = rows[rows["broken"] == broken]
-        if chosen.empty:
-            continue
-        starts = (chosen["start_s"].to_numpy(dtype=float) - start_s) / unit_s
-        widths = (chosen["end_s"] - chosen["start_s"]).to_numpy(dtype=float) / unit_s
-        box.broken_barh(
-            list(zip(starts.tolist(), widths.tolist(), strict=True)),
-            (lane + where[0], where[1]),
-            facecolors=PART_COLOURS[part],
-            edgecolors=CUT_OFF if broken else "none",
-            linewidth=0.8 if broken else 0,
-            label=part,
-            zorder=2,
-        )
+    starts = (rows["start_s"].to_numpy(dtype=float) - start_s) / unit_s
+    ends = (rows["end_s"].to_numpy(dtype=float) - start_s) / unit_s
+    broken = rows["broken"].to_numpy(dtype=bool)
+    for cut in (False, True):
+        mine = broken == cut
+        if mine.any():
+            _rectangles(box, starts[mine], ends[mine], lanes[mine], where, part, cut)
+
+
+def _rectangles(
+    box: Axes,
+    starts: np.ndarray,
+    ends: np.ndarray,
+    lanes: np.ndarray,
+    where: tuple[float, float],
+    part: str,
+    cut: bool = False,
+) -> None:
+    """Bars from ``starts`` to ``ends`` in their lanes, all as one artist: there may be thousands."""
+    from matplotlib.collections import PolyCollection
+
+    low, high = lanes + where[0], lanes + where[0] + where[1]
+    corners = np.stack([starts, low, starts, high, ends, high, ends, low], axis=1).reshape(-1, 4, 2)
+    edge = {"edgecolors": CUT_OFF, "linewidths": 0.8} if cut else {"linewidths": 0}
+    box.add_collection(
+        PolyCollection(
+            list(corners), facecolors=PART_COLOURS[part], label=part, zorder=1 if part == "waiting" else 2, **edge
+        ),
+        autolim=False,
+    )
 
 
 def _legend(figure: Figure, rounds: Sequence[Round], series: Sequence[Series]) -> None:
