@@ -62,8 +62,8 @@ def as_series(given: Sequence[Given]) -> list[Series]:
     for run in runs:
         alike.setdefault(_experiment(run), []).append(run)
     together = [group for runs in alike.values() for group in _by_seed(runs)]
-    # The seed of several is no name for them.
-    named = unique_labels([group[0] if len(group) == 1 else replace(group[0], seed=None) for group in together])
+    several = any(len(group) > 1 for group in together)  # the seed of several is no name for them
+    named = unique_labels([replace(group[0], seed=None) if several else group[0] for group in together])
     for label, group in zip(named, together, strict=True):
         states = {run.status for run in group} - {COMPLETE}
         shown = f"{label} [{', '.join(sorted(states))}]" if states else label

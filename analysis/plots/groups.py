@@ -14,7 +14,18 @@ from pydantic import Field
 
 from analysis.activity import client_spans
 from analysis.figures import SeriesFigure, save_all, series_of
-from analysis.plots.style import check_path, legend_below, look, panels, round_ticks, save, settle, style, title_above
+from analysis.plots.style import (
+    check_path,
+    legend_below,
+    look,
+    note_below,
+    panels,
+    round_ticks,
+    save,
+    settle,
+    style,
+    title_above,
+)
 from analysis.runs import Run
 from analysis.series import Given, as_series
 from analysis.studies import StudyResults
@@ -70,10 +81,10 @@ def plot_series(
 
     Raises `InputError` as `plot` and `analysis.series.as_series`, and where a run has formed no groups by that round.
     """
-    rules = []
-    for series in as_series(given):
-        rules.append(rule_groups(series.first, series.title, round))
-    return plot(rules, path, title)
+    series = as_series(given)
+    seeds = sorted({int(each.note.removeprefix("seed ")) for each in series if each.note})
+    note = f"Groups of seed {', '.join(str(s) for s in seeds)}." if seeds else ""
+    return plot([rule_groups(each.first, each.label, round) for each in series], path, title, note)
 
 
 def rule_groups(run: Run, label: str, round: int | None = None) -> RuleGroups:  # noqa: A002
@@ -94,12 +105,14 @@ def rule_groups(run: Run, label: str, round: int | None = None) -> RuleGroups:  
     return RuleGroups(label, counts, float(table["size"].mean()), float(table["cov"].mean()), overhead_s)
 
 
-def plot(rules: Sequence[RuleGroups], path: Path | str | None = None, title: str | None = None) -> Figure:
+def plot(
+    rules: Sequence[RuleGroups], path: Path | str | None = None, title: str | None = None, note: str = ""
+) -> Figure:
     """Draws a panel of bars for each rule, a bar for each group, and where there are several, mean CoV against overhead.
 
     Where groups have no overhead, their mean size takes its place. Of more than ten labels, the colours come round again
-    and there is no legend. With a ``path`` the figure is also written there (PNG, SVG or PDF). Raises `InputError` if there
-    are no rules or the path is no good.
+    and there is no legend. A ``note`` stands below. With a ``path`` the figure is also written there (PNG, SVG or PDF). Raises
+    `InputError` if there are no rules or the path is no good.
     """
     if not rules:
         raise InputError("give at least one formation rule to draw")
@@ -122,7 +135,9 @@ def plot(rules: Sequence[RuleGroups], path: Path | str | None = None, title: str
             from matplotlib.patches import Patch
 
             handles = [Patch(color=LABEL_COLOURS[j]) for j in range(labels)]
-            legend_below(figure, handles, [f"label {j}" for j in range(labels)])
+            legend_below(figure, handles, [f"label {j}" for j in range(labels)], note)
+        elif note:
+            note_below(figure, note)
         settle(figure)
     if path is not None:
         save(figure, path)
@@ -157,7 +172,7 @@ def _points(box: Axes, rules: Sequence[RuleGroups]) -> None:
     _name_points(box, rules, at, right, LINE * top)
     box.set_xlim(0, right)
     box.set_ylim(0, top)
-    box.set_xlabel("Overhead of a client in a group round (s)" if costly else "Mean group size (clients)")
+    box.set_xlabel("Overhead of a client\nin a group round (s)" if costly else "Mean group size (clients)")
     box.set_ylabel("Mean CoV")
     box.xaxis.set_major_locator(round_ticks())
     box.yaxis.set_major_locator(round_ticks())
