@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 AxisName = Literal["cost", "time", "bytes", "energy", "round"]
+FRONT: dict[str, Any] = {"color": "#777777", "linewidth": 1.2, "linestyle": (0, (4, 2))}
 FAR_APART = 30.0  # costs whose largest is so many times the smallest stand on a logarithmic axis
 
 
@@ -140,7 +141,7 @@ def plot(
             Line2D([], [], linestyle="", marker=look(i).marker, color=look(i).colour, markersize=6)
             for i in range(len(series))
         ]
-        handles += [Line2D([], [], color="#666666", linewidth=1.0), _hollow()]
+        handles += [Line2D([], [], **FRONT), _hollow()]
         several = any(len(each.runs) > 1 for each in series)
         note = "Mean over seeds; bars: its 95 % interval (Student's t)." if several else ""
         legend_below(figure, handles, [*(each.label for each in series), "Pareto front", "not on the front"], note)
@@ -165,8 +166,8 @@ def _fill(box: Axes, axis: Axis, found: Sequence[Point]) -> None:
         [p.x / unit.size for p in front],
         [100 * p.accuracy for p in front],
         where="post",
-        color="#666666",
-        linewidth=1.0,
+        zorder=1,
+        **FRONT,
     )
     for i, p in enumerate(found):
         x_half = p.x_half / unit.size if math.isfinite(p.x_half) else None

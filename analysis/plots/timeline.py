@@ -255,7 +255,7 @@ def _name(part: str, rounds: Sequence[Round]) -> str:
 
 
 def _note(rounds: Sequence[Round], series: Sequence[Series]) -> str:
-    """What was left out."""
+    """How to read a lane, and what was left out."""
 
     def listed(shown: Sequence[int], of: Sequence[int]) -> str:
         pairs = zip(series, shown, of, strict=True)
@@ -264,6 +264,7 @@ def _note(rounds: Sequence[Round], series: Sequence[Series]) -> str:
 
     clients = listed([len(r.clients) for r in rounds], [r.all_clients for r in rounds])
     links = listed([len(r.links) for r in rounds], [r.all_links for r in rounds])
-    said = [f"Clients shown: {clients}, evenly from the first to the last to finish."] if clients else []
+    said = ["In a lane of a client: its device above, its link below."]
+    said += [f"Clients shown: {clients}, evenly from the first to the last to finish."] if clients else []
     said += [f"Links to the cloud shown: {links}."] if links else []
     return " ".join(said)

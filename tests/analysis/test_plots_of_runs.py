@@ -190,6 +190,7 @@ def test_the_time_line_of_a_large_fleet_is_cut_evenly(tmp_path: Path) -> None:
     assert ends[0] * 60 <= 2  # the axis is in minutes; the first to finish is among them
     note = figure.legends[0].get_title().get_text().replace("\n", " ")
     assert note == (
+        "In a lane of a client: its device above, its link below. "
         "Clients shown: 40 of 200, evenly from the first to the last to finish. Links to the cloud shown: 10 of 20."
     )
     assert figure.get_figheight() < 11  # it still fits a page
