@@ -299,7 +299,7 @@ faults: Registry[Any] = Registry("fault", "emulator.world.faults")
 methods: Registry[Any] = Registry("method", "emulator.methods")
 trace_formats: Registry[Any] = Registry("trace format", "traces.formats")
 trace_generators: Registry[Any] = Registry("trace generator", "traces.generators")
-figures: Registry[Any] = Registry("figure", "analysis.figures")
+figures: Registry[Any] = Registry("figure", "analysis.figures", "analysis.plots")
 
 # A field of one of these types takes a name or a mapping with ``kind``.
 DataSet = Annotated[Chosen, Choice("data set")]

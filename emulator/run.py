@@ -59,7 +59,7 @@ GROUPS, GROUPINGS = "groups.csv", "groupings.csv"
 # What a run folder may hold. The summary comes first: without it the rest counts as unfinished while it is deleted.
 FILES = (
     "summary.json", "metrics.csv", GROUPS, GROUPINGS, *(f"{name}.csv" for name in TABLES), "ledger.parquet", "energy.csv",
-    "accuracy.png", checkpoint.VALUES, checkpoint.MEMORY, "manifest.json", "scenario.yaml",
+    "accuracy.png", "report.html", checkpoint.VALUES, checkpoint.MEMORY, "manifest.json", "scenario.yaml",
 )  # fmt: skip
 
 COMPLETE, INTERRUPTED, FAILED = "complete", "interrupted", "failed"
@@ -183,7 +183,7 @@ def execute(
         lab.close()
         trainings = {"asked": lab.asked, "computed": lab.trained}
         manifest |= {"wall_s": round(time.monotonic() - started, 3), "trainings": trainings}
-        summary = _finish(folder, session, manifest, status)
+        summary = _finish(folder, session, manifest, status, sys.exception())
     return summary | {"trainings": trainings}
 
 
@@ -281,7 +281,9 @@ def write_energy(path: Path, ledger_file: Path, world: World) -> None:
         pyarrow.csv.write_csv(table, file, style)
 
 
-def _finish(folder: Path, session: Session, manifest: dict[str, Any], status: str) -> dict[str, Any]:
+def _finish(
+    folder: Path, session: Session, manifest: dict[str, Any], status: str, error: BaseException | None
+) -> dict[str, Any]:
     write_text(folder / "metrics.csv", metrics_csv(session.metrics))
     if session.groupings:
         write_text(folder / GROUPS, groups_csv(session.groupings))
@@ -309,6 +311,8 @@ def _finish(folder: Path, session: Session, manifest: dict[str, Any], status: st
         "best_accuracy": max((r["accuracy"] for r in rows if not math.isnan(r["accuracy"])), default=None),
         "final": {name: None if math.isnan(value) else value for name, value in rows[-1].items()} if rows else None,
     }
+    if status == FAILED and error is not None:
+        summary["error"] = str(error) or type(error).__name__
     write_json(folder / "summary.json", summary)
     return summary
 

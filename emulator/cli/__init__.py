@@ -20,6 +20,8 @@ from emulator.cli import (  # noqa: F401 (they register their commands)
     energy,
     grouping,
     memo,
+    plotting,
+    reporting,
     running,
     studying,
     traces,
