@@ -166,7 +166,8 @@ def stragglers(run: Run) -> pd.DataFrame:
     table["turns"] = members.groupby("client").size()
     table["slowest"] = members.groupby("client")["slowest"].sum()
     table = table.reset_index()
-    table.insert(1, "device", [_devices(run).get(c, "") for c in table["client"]])
+    devices = _devices(run)
+    table.insert(1, "device", [devices.get(c, "") for c in table["client"]])
     return table.sort_values(["own_s", "client"], ignore_index=True)
 
 

@@ -205,7 +205,9 @@ def test_a_run_that_fails_ends_with_1_and_leaves_a_valid_folder(study: Study) ->
     assert done.code == 1
     assert "diverged in round 1" in done.err
     folder = study.folder / "diverged"
-    assert json.loads((folder / "summary.json").read_text())["status"] == "failed"
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["status"] == "failed"
+    assert "diverged in round 1" in summary["error"]
     assert list(pd.read_csv(folder / "metrics.csv")["round"]) == [0]
     assert len(pd.read_parquet(folder / "ledger.parquet")) > 0
 

@@ -38,6 +38,7 @@ def test_a_run_in_which_nothing_happens_any_more_ends_with_a_complete_ledger(
         execute(loaded, tmp_path / "run", Memo(None), max_workers=1)
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert (summary["status"], summary["rounds"]) == ("failed", 0)
+    assert summary["error"].startswith("nothing happens any more after 0.021 emulated seconds, in round 1")
     assert list(read(tmp_path / "run" / "ledger.parquet")["kind"]) == ["evaluation", "transfer"]
 
 
