@@ -27,11 +27,14 @@ from emulator.learning.facts import ModelFacts
 from emulator.learning.keys import content_key, from_npy, to_npy
 from emulator.learning.lab import ClientFacts, Evaluation, Handle, Subject, keys_of
 from emulator.learning.memo import RunMemory
+from emulator.learning.recipes import Distilled
 from emulator.registry import Chosen
 from emulator.scenario.schema import Scenario
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from emulator.learning.distillation import DistillationParams
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +62,10 @@ class AnyLab(Protocol):
     def model_facts(self) -> ModelFacts:
         """See `Lab.model_facts`."""
 
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """See `Lab.sample_shape`."""
+
     def initial(self) -> Handle:
         """See `Lab.initial`."""
 
@@ -73,8 +80,12 @@ class AnyLab(Protocol):
         round: int,  # noqa: A002
         first_epoch: int = 0,
         memory: tuple[Handle, Handle] | None = None,
+        extra: Sequence[Distilled] = (),
     ) -> tuple[Handle, Handle | None]:
         """See `Lab.train`."""
+
+    def distil(self, client: int, params: DistillationParams) -> Distilled:
+        """See `Lab.distil`."""
 
     def combine(self, vectors: Sequence[Handle], weights: Sequence[float]) -> Handle:
         """See `Lab.combine`."""
@@ -137,6 +148,15 @@ class TimingLab:
 
         return ModelFacts(**json.loads(self.memory.recall(content_key("facts", self._keys.model), compute)))
 
+    @cached_property
+    def sample_shape(self) -> tuple[int, ...]:
+        """Channels, height and width of a sample."""
+
+        def compute() -> bytes:
+            return json.dumps(self._outline.shape).encode()
+
+        return tuple(json.loads(self.memory.recall(content_key("shape", self._keys.set), compute)))
+
     def initial(self) -> Handle:
         """The handle that stands for every model."""
         return self._model
@@ -153,10 +173,15 @@ class TimingLab:
         round: int,  # noqa: A002
         first_epoch: int = 0,
         memory: tuple[Handle, Handle] | None = None,
+        extra: Sequence[Distilled] = (),
     ) -> tuple[Handle, Handle | None]:
         """The same handle, twice for rules with memory."""
         self.asked += 1
         return self._model, None if memory is None else self._model
+
+    def distil(self, client: int, params: DistillationParams) -> Distilled:
+        """The same handle, twice."""
+        return Distilled(self._model, self._model)
 
     def combine(self, vectors: Sequence[Handle], weights: Sequence[float]) -> Handle:
         """The same handle."""
