@@ -7,7 +7,8 @@ or pandas at its top: checking a study reads this file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -52,16 +53,21 @@ class CostAccuracy(FigureParams):
 
     def line_columns(self, columns: Sequence[str]) -> list[str]:
         """The columns whose values make a line."""
-        if self.by:
-            return [column_named(name, columns) for name in self.by]
-        taken = {column_named(name, columns) for name in (*([self.panels] if self.panels else []), *self.where)}
-        return [c for c in columns if c not in taken]
+        return _line_columns(self.by, self.panels, self.where, columns)
 
     def wrong(self, columns: Sequence[str]) -> Iterator[tuple[str, str]]:
         """As of every figure; and panels are either axes or values."""
         yield from super().wrong(columns)
         if self.panels is not None and len(self.x) > 1:
             yield "panels", "give a single 'x' beside 'panels', or leave 'panels' out"
+
+
+def _line_columns(by: Sequence[str], panels: str | None, where: Iterable[str], columns: Sequence[str]) -> list[str]:
+    """The columns that ``by`` names, or all that neither panels nor ``where`` do."""
+    if by:
+        return [column_named(name, columns) for name in by]
+    taken = {column_named(name, columns) for name in (*([panels] if panels else []), *where)}
+    return [c for c in columns if c not in taken]
 
 
 @figures.register("cost-accuracy", CostAccuracy)
@@ -180,6 +186,81 @@ def grid_table(results: StudyResults, paths: Sequence[Path], params: GridTable) 
         title=params.title or None,
         note=_grid_note(sorted(set(summary["seeds"])), to_target),
     )
+    for path in paths:
+        save(figure, path)
+
+
+class ToTarget(FigureParams):
+    """Options of ``to-target``."""
+
+    targets: Annotated[tuple[Share, ...], Field(min_length=1)] = Field(description="accuracies (shares) to reach")
+    value: AxisName = Field("bytes", description="what reaching them took")
+    by: Texts = Field((), description="what the bars are; by default everything varied that is not in 'panels'")
+    panels: str | None = Field(None, description="something varied; a panel for each of its values")
+
+    def named_columns(self) -> Iterator[tuple[str, str]]:
+        """The names in ``by``, ``panels`` and ``where``."""
+        yield from (("by", name) for name in self.by)
+        yield from (("panels", name) for name in [self.panels] if name is not None)
+        yield from super().named_columns()
+
+    def told_apart(self, columns: Sequence[str]) -> list[str]:
+        """The bars' columns and the panels'."""
+        panels = [] if self.panels is None else [column_named(self.panels, columns)]
+        return [*panels, *self.line_columns(columns)]
+
+    def line_columns(self, columns: Sequence[str]) -> list[str]:
+        """The columns whose values make a bar."""
+        return _line_columns(self.by, self.panels, self.where, columns)
+
+
+@figures.register("to-target", ToTarget)
+def to_target(results: StudyResults, paths: Sequence[Path], params: ToTarget) -> None:
+    """What reaching accuracies took, in bytes, time, cost or rounds: bars on a logarithmic axis (S5 Fig. 6)."""
+    from analysis.plots.style import save
+    from analysis.plots.to_target import plot
+
+    panel = None if params.panels is None else column_named(params.panels, results.columns)
+    lines, column = params.line_columns(results.columns), AXES[params.value].column
+    by_panel: dict[str, dict[str, list[list[float]]]] = {}
+    for run in each_run(selected(results, params)):
+        title = "" if panel is None else _named(results, [panel], run)
+        line = by_panel.setdefault(title, {}).setdefault(_label(results, lines, run), [[] for _ in params.targets])
+        for taken, target in zip(line, params.targets, strict=True):
+            reached = run[run["accuracy"] >= target]
+            taken.append(float(reached[column].iloc[0]) if len(reached) else math.nan)
+    figure = plot(by_panel, params.targets, params.value, None, params.title or None)
+    for path in paths:
+        save(figure, path)
+
+
+class Topology(FigureParams):
+    """Options of ``topology``."""
+
+    panels: str | None = Field(None, description="something varied; a panel for each of its values")
+
+    def named_columns(self) -> Iterator[tuple[str, str]]:
+        """The names in ``panels`` and ``where``."""
+        yield from (("panels", name) for name in [self.panels] if name is not None)
+        yield from super().named_columns()
+
+
+@figures.register("topology", Topology)
+def topology(results: StudyResults, paths: Sequence[Path], params: Topology) -> None:
+    """Headers and their members, of the first run of each panel that has headers (S5 Fig. 5)."""
+    from analysis.plots.style import save
+    from analysis.plots.topology import plot, read_topology
+
+    panel = None if params.panels is None else column_named(params.panels, results.columns)
+    drawn: dict[str, pd.DataFrame] = {}
+    for run in each_run(selected(results, params)):
+        name = "" if panel is None else _named(results, [panel], run)
+        folder = results.folder / str(run["run"].iloc[0])
+        if name not in drawn and (folder / "topology.csv").is_file():
+            drawn[name] = read_topology(folder)
+    if not drawn:
+        raise InputError("no complete run of these has headers, as those of hfldd have", "where")
+    figure = plot(drawn, None, params.title or None)
     for path in paths:
         save(figure, path)
 
