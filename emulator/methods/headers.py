@@ -87,6 +87,8 @@ class Headers:
         session, world, names = self._session, self._session.world, self._session.world.fleet.client_names
         counts, tag = session.lab.clients.label_counts, Tag("distillation", t, group.number)
         held, features = int(counts[client].sum()), math.prod(session.lab.sample_shape)
+        if not held:
+            return False
         if client not in self._distilled:
             flops = distillation_flops(held, self._params, features, counts.shape[1])
             if flops and not (yield world.compute(client, flops, held, tag)):
