@@ -47,6 +47,7 @@ class Scale:
     classes: int | None  # None: known only when the data set is read
     train_samples: int | None  # that the clients can share, so without the public ones
     public: int = 0  # public samples of each class
+    own_public: bool = True  # whether those are of the clients' own data set
     shape: tuple[int, ...] | None = None  # of a sample
 
 

@@ -1,7 +1,8 @@
 """One run: scenario, world, lab and method put together, and the folder that holds what came of it.
 
 A run folder holds ``scenario.yaml`` (resolved), ``manifest.json`` (how it was made), ``metrics.csv`` (a row per evaluation),
-``groups.csv`` and ``groupings.csv`` (the groups that were formed, see `emulator.grouping.diagnostics`), ``ledger.parquet``
+``groups.csv`` and ``groupings.csv`` (the groups that were formed, see `emulator.grouping.diagnostics`), ``topology.csv``
+(who stands where in groups that have headers, see `emulator.grouping.topology`), ``ledger.parquet``
 (everything that happened), ``energy.csv`` (each client's seconds and joules by state), ``memory.json`` (small results, see
 `emulator.checkpoint`) and ``summary.json``.
 All but the manifest are the same, byte for byte, for the same scenario and versions, whether or not the run was interrupted.
@@ -37,6 +38,7 @@ from emulator.accounting import Meter, energy_by_state
 from emulator.errors import HflError, InputError
 from emulator.files import replacing, write_json, write_text
 from emulator.grouping.diagnostics import groupings_csv, groups_csv
+from emulator.grouping.topology import topology_csv
 from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory
 from emulator.learning.timing import AnyLab, TimingLab
@@ -54,12 +56,12 @@ from emulator.world.world import Workload, World
 
 BYTES_PER_PARAMETER = 4  # models travel as float32
 
-GROUPS, GROUPINGS = "groups.csv", "groupings.csv"
+GROUPS, GROUPINGS, TOPOLOGY = "groups.csv", "groupings.csv", "topology.csv"
 
 # What a run folder may hold. The summary comes first: without it the rest counts as unfinished while it is deleted.
 FILES = (
-    "summary.json", "metrics.csv", GROUPS, GROUPINGS, *(f"{name}.csv" for name in TABLES), "ledger.parquet", "energy.csv",
-    "accuracy.png", "report.html", checkpoint.VALUES, checkpoint.MEMORY, "manifest.json", "scenario.yaml",
+    "summary.json", "metrics.csv", GROUPS, GROUPINGS, TOPOLOGY, *(f"{name}.csv" for name in TABLES), "ledger.parquet",
+    "energy.csv", "accuracy.png", "report.html", checkpoint.VALUES, checkpoint.MEMORY, "manifest.json", "scenario.yaml",
 )  # fmt: skip
 
 COMPLETE, INTERRUPTED, FAILED = "complete", "interrupted", "failed"
@@ -291,6 +293,8 @@ def _finish(
     for name, table in session.tables.items():
         if table:
             write_text(folder / f"{name}.csv", table_csv(table))
+    if session.places:
+        write_text(folder / TOPOLOGY, topology_csv(session.places))
     session.world.ledger.write(folder / "ledger.parquet")
     write_energy(folder / "energy.csv", folder / "ledger.parquet", session.world)
     if status == COMPLETE:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 from analysis.plots.style import PAGE_INCHES, check_path, save, settle, style, title_above
 from emulator.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 COLUMNS = 10  # images beside each other, at most
 LABEL_INCHES = 0.9  # room for the names at the left
@@ -31,6 +33,9 @@ def plot(
 
     Raises `InputError` if there is nothing to draw, the arrays do not fit together, or the path is no good.
     """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     arrays = {name: np.asarray(images) for name, images in rows.items()}
     _check(arrays, labels)
     if path is not None:

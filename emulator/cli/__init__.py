@@ -17,6 +17,7 @@ from emulator.cli import (  # noqa: F401 (they register their commands)
     calibrate,
     choosing,
     comparing,
+    distilling,
     energy,
     grouping,
     memo,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from emulator.errors import InputError
 from emulator.learning.data.arrays import ArraySet, Outline
 from emulator.learning.partitions import ClusteredParts, label_counts
 from emulator.learning.partitions.rotation import cannot_turn
+from emulator.learning.public import public_of_another, split_public
 from emulator.rng import stream
 from emulator.scenario.schema import Scenario
 
@@ -29,6 +31,14 @@ class ClientData:
         dealt = deal_out(scenario, outline, scenario.topology.clients)
         self.public, self.label_counts, self.truth = dealt.public, dealt.label_counts, dealt.truth
         self.arrays, self.parts = turned(self.arrays, dealt.parts, dealt.truth[1])
+        self._scenario = scenario
+
+    @cached_property
+    def public_samples(self) -> tuple[np.ndarray, np.ndarray]:
+        """The public samples and their labels, in the order of their data set; read when first asked for, if from another set."""
+        if self._scenario.data.public_set is not None:
+            return public_of_another(self._scenario, self.arrays.shape)
+        return self.arrays.x_train[self.public], self.arrays.y_train[self.public]
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +54,7 @@ class Dealt:
 def deal_out(scenario: Scenario, outline: Outline, clients: int) -> Dealt:
     """Divides a set between so many clients, by the scenario's partition. Raises `InputError` where that cannot be done."""
     data, labels, classes = scenario.data, outline.y_train, outline.classes
-    pool, public = split_public(labels, classes, data.public, scenario.seed)
+    pool, public = split_public(labels, classes, data.kept_back, scenario.seed)
     found = data.partition(labels[pool], clients, classes, stream(scenario.seed, "partition"))
     parts = [pool[p] for p in found]
     if isinstance(found, ClusteredParts) != bool(data.partition.plugin.facts.get("clusters")):
@@ -89,20 +99,3 @@ def turned(arrays: ArraySet, parts: Sequence[np.ndarray], turns: np.ndarray) -> 
         end += len(rows)
     y = np.concatenate([arrays.y_train, *(arrays.y_train[rows] for rows in wanted.values())])
     return replace(arrays, x_train=x, y_train=y), result
-
-
-def split_public(labels: np.ndarray, classes: int, per_class: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Indices of what is left for the clients and of the public samples, ``per_class`` of each class, drawn at random."""
-    if per_class == 0:
-        return np.arange(len(labels)), np.arange(0)
-    rng = stream(seed, "public")
-    chosen = []
-    for c in range(classes):
-        members = np.flatnonzero(labels == c)
-        if len(members) <= per_class:
-            raise InputError(
-                f"class {c} has {len(members)} samples; {per_class} public ones would leave none", "data.public"
-            )
-        chosen.append(rng.choice(members, per_class, replace=False))
-    public = np.sort(np.concatenate(chosen))
-    return np.setdiff1d(np.arange(len(labels)), public), public

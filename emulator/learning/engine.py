@@ -143,8 +143,11 @@ class Engine:
     def _samples(self, on: str, client: int | None) -> Samples:
         if on == "test":
             return Samples(self._x_test, self._y_test)
-        rows = {"public": self.data.public, "nothing": np.arange(0)}.get(on)
-        if rows is None:
+        if on == "public":
+            x, y = self.data.public_samples
+            return Samples(torch.from_numpy(x), torch.from_numpy(y))
+        rows = np.arange(0)
+        if on == "client":
             assert client is not None
             rows = self.data.parts[client]
         return Samples(self._training.x[rows], self._training.y[rows])

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from emulator.learning.public import about_public_set
 from emulator.scenario.schema import Scenario
 
 
@@ -49,9 +50,18 @@ class Keys:
         self._scenario = scenario
         self.set = content_key("set", chosen.identity(), chosen.plugin.facts["fingerprint"](chosen.params), versions)
         self.model = content_key("model", self.set, scenario.model.identity(), scenario.seed, versions)
-        self.public = content_key("public", self.set, scenario.data.public, scenario.seed)
+        self.public = content_key("public", self.set, scenario.data.public, scenario.seed, *_other_public(scenario))
 
     def data(self, clients: int) -> str:
         """The key of the set, divided between so many clients."""
         data = self._scenario.data
-        return content_key("data", self.set, data.partition.identity(), data.public, clients, self._scenario.seed)
+        return content_key("data", self.set, data.partition.identity(), data.kept_back, clients, self._scenario.seed)
+
+
+def _other_public(scenario: Scenario) -> list[Any]:
+    """What public samples are determined by where they come from another set; raises `InputError` where that is not there."""
+    chosen = scenario.data.public_set
+    if chosen is None:
+        return []
+    with about_public_set():
+        return [chosen.identity(), chosen.plugin.facts["fingerprint"](chosen.params)]

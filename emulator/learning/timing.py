@@ -10,6 +10,7 @@ these hold, in turn.
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 from collections.abc import Iterable, Sequence
@@ -25,12 +26,14 @@ from emulator.learning.facts import ModelFacts
 from emulator.learning.keys import content_key, from_npy, to_npy
 from emulator.learning.lab import ClientFacts, Evaluation, Handle, Subject, keys_of
 from emulator.learning.memo import RunMemory
-from emulator.learning.recipes import Trainee
+from emulator.learning.recipes import Distilled, Trainee
 from emulator.registry import Chosen
 from emulator.scenario.schema import Scenario
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from emulator.learning.distillation import DistillationParams
 
 log = logging.getLogger(__name__)
 
@@ -76,8 +79,12 @@ class AnyLab(Protocol):
         round: int,  # noqa: A002
         first_epoch: int = 0,
         memory: tuple[Handle, Handle] | None = None,
+        extra: Sequence[Distilled] = (),
     ) -> tuple[Handle, Handle | None]:
         """See `Lab.train`."""
+
+    def distil(self, client: int, params: DistillationParams) -> Distilled:
+        """See `Lab.distil`."""
 
     def combine(self, vectors: Sequence[Handle], weights: Sequence[float]) -> Handle:
         """See `Lab.combine`."""
@@ -143,10 +150,14 @@ class TimingLab:
 
         return ModelFacts.from_json(self.memory.recall(content_key("facts", 2, self._keys.model), compute))
 
-    @property
+    @cached_property
     def sample_shape(self) -> tuple[int, ...]:
         """Channels, height and width of a sample."""
-        return self._outline.shape
+
+        def compute() -> bytes:
+            return json.dumps(self._outline.shape).encode()
+
+        return tuple(json.loads(self.memory.recall(content_key("shape", self._keys.set), compute)))
 
     def initial(self, number: int = 0) -> Handle:
         """The handle that stands for every model."""
@@ -164,10 +175,15 @@ class TimingLab:
         round: int,  # noqa: A002
         first_epoch: int = 0,
         memory: tuple[Handle, Handle] | None = None,
+        extra: Sequence[Distilled] = (),
     ) -> tuple[Handle, Handle | None]:
         """The same handle, twice for rules with memory."""
         self.asked += 1
         return self._model, None if memory is None else self._model
+
+    def distil(self, client: int, params: DistillationParams) -> Distilled:
+        """The same handle, twice."""
+        return Distilled(self._model, self._model)
 
     def combine(self, vectors: Sequence[Handle], weights: Sequence[float]) -> Handle:
         """The same handle."""

@@ -10,7 +10,7 @@ known.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, cast
 
@@ -25,7 +25,7 @@ from emulator.methods.memory import RuleMemory
 from emulator.methods.session import Session
 from emulator.methods.slots import GroupSlots
 from emulator.methods.training import Group, GroupRound, Outcome, Waits
-from emulator.registry import Chosen, methods, waitings
+from emulator.registry import Chosen, Scale, methods, waitings
 from emulator.rng import stream
 from emulator.scenario.schema import Count
 from emulator.world.world import Steps
@@ -43,6 +43,15 @@ class AsynchronousParams(GroupSlots):
         None, description="rounds from one averaging to the next (R); without it, as many as there are groups"
     )
 
+    def problems(self, scale: Scale) -> Iterable[tuple[str, str]]:
+        """Groups that cannot be formed in this fleet, or that would wait for one another."""
+        yield from super().problems(scale)
+        if self.training.plugin.facts.get("headers"):
+            yield (
+                "training",
+                f"'{self.training.kind}' goes with 'grouped' rounds: all headers get their data before the first",
+            )
+
 
 @methods.register("asynchronous", AsynchronousParams)
 def asynchronous(session: Session, params: AsynchronousParams) -> Steps:
@@ -56,7 +65,7 @@ def asynchronous(session: Session, params: AsynchronousParams) -> Steps:
     needs = params.formation.plugin.facts["needs"]
     estimates = yield from learn(session, needs, params.estimator, enquiry(session, params))
     groups = form(session, params, 1, estimates)
-    yield from charge_formation(session, params.formation, groups, 1)
+    yield from charge_formation(session, params.formation, groups, 1, estimates)
     t = 0
     while True:
         if not (yield from until_somebody(session, params, groups, model)):
@@ -141,7 +150,7 @@ class Window:
     def _passed(self, chain: Chain, outcome: Outcome) -> None:
         chain.latest = outcome.model
         chain.passes += 1
-        chain.samples += int(self._session.lab.clients.samples[list(outcome.members)].sum())
+        chain.samples += outcome.samples
         if chain.passes == self._rounds and not self.closed():
             self.over.succeed()
 

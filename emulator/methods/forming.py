@@ -46,10 +46,12 @@ def form_groups(
         known = None if estimates is None else estimates[block]
         view = ClientView(here, here.sum(axis=1), estimates=known, fleet_counts=everybody)
         found = formation(view, stream(seed, "formation", place, t))
+        kinds = getattr(found, "kinds", None)
         for rows in found:
             members = tuple(block[rows].tolist())
             server = _server(fleet, aggregator, len(groups), members)
-            groups.append(Group(len(groups), server, members, int(cluster_of[members[0]])))
+            kindred = () if kinds is None else tuple(kinds[rows].tolist())
+            groups.append(Group(len(groups), server, members, int(cluster_of[members[0]]), kindred))
     return groups
 
 
@@ -69,7 +71,9 @@ def grouping_of(
     return diagnose(t, [g.aggregator for g in groups], members, label_counts, log_weights, estimates)
 
 
-def charge_formation(session: Session, formation: Chosen, groups: Sequence[Group], t: int) -> Steps:
+def charge_formation(
+    session: Session, formation: Chosen, groups: Sequence[Group], t: int, estimates: Floats | None = None
+) -> Steps:
     """Lets every aggregator compute as long as forming its groups takes, side by side.
 
     What it takes is the rule's own count (see `emulator.grouping.formation`). Label counts do not change, so forming
@@ -78,7 +82,7 @@ def charge_formation(session: Session, formation: Chosen, groups: Sequence[Group
     flops = formation.plugin.facts.get("flops")
     if flops is None:
         return
-    classes = session.lab.clients.label_counts.shape[1]
+    known = session.lab.clients.label_counts if estimates is None else estimates
     clients: Counter[str] = Counter()
     for group in groups:
         clients[group.aggregator] += len(group.members)
@@ -86,7 +90,7 @@ def charge_formation(session: Session, formation: Chosen, groups: Sequence[Group
     tag = Tag("formation", t)
     yield session.env.all_of(
         [
-            session.world.serve(place, flops(clients[place], classes, formed[place], formation.params), tag)
+            session.world.serve(place, flops(clients[place], known.shape[1], formed[place], formation.params), tag)
             for place in clients
         ]
     )

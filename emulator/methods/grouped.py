@@ -33,6 +33,7 @@ from emulator.methods.clusters import one_cluster
 from emulator.methods.dividing import Dividing, divide
 from emulator.methods.estimators import learn
 from emulator.methods.forming import charge_formation, enquiry, form, until_somebody
+from emulator.methods.headers import Headers
 from emulator.methods.memory import RuleMemory
 from emulator.methods.session import Session
 from emulator.methods.slots import GroupSlots, chosen_by_default
@@ -103,6 +104,7 @@ def grouped(session: Session, params: GroupedParams) -> Steps:
     needs = (*params.formation.plugin.facts["needs"], *params.sampling.plugin.facts["needs"])
     estimates = yield from learn(session, needs, params.estimator, enquiry(session, params))
     groups: list[Group] = []
+    headers = Headers(session, params) if params.training.plugin.facts.get("headers") else None
     clusters = one_cluster(model, session.scenario.topology.clients)
     for t in itertools.count(1):
         if params.dividing is not None and t == params.dividing.round + 1:
@@ -110,8 +112,9 @@ def grouped(session: Session, params: GroupedParams) -> Steps:
             groups = []
         if not groups or params.schedule(t - 1, len(clusters.of)):
             groups = form(session, scheduled(session, params, t), t, estimates, clusters.of)
-            yield from charge_formation(session, params.formation, groups, t)
-        ready = yield from until_somebody(session, params, groups, clusters)
+            yield from charge_formation(session, params.formation, groups, t, estimates)
+        able = groups if headers is None else (yield from headers.settled(groups, t, clusters))
+        ready = yield from until_somebody(session, params, able, clusters)
         if not ready:
             return
         chosen, draws = sample(session, params, ready, t)
@@ -138,7 +141,7 @@ def average(
     models: dict[int, Handle] = {}
     for cluster in sorted({g.cluster for g in chosen if g.number in outcomes}):
         own = {g.number: outcomes[g.number] for g in chosen if g.cluster == cluster and g.number in outcomes}
-        weights = weigh(session, params, own, draws)
+        weights = weigh(params, own, draws)
         models[cluster] = memory.end_round(session.lab.combine([o.model for o in own.values()], weights))
     return models
 
@@ -198,29 +201,32 @@ def scheduled(session: Session, params: GroupedParams, t: int) -> GroupedParams:
 
 @dataclass(frozen=True)
 class Draws:
-    """How groups were drawn: the logarithms of all weights, and by group number which of them were picked."""
+    """How groups were drawn: the logarithms of all weights, by group number which of them were picked, and the samples of all."""
 
     log_weights: Floats
     picked: Mapping[int, int]
+    total_samples: int
 
 
 def sample(session: Session, params: GroupedParams, groups: Sequence[Group], t: int) -> tuple[list[Group], Draws]:
     """The groups of this round, with the clients that take part, and how they were drawn."""
-    view = group_view(session.lab.clients.label_counts, [g.members for g in groups])
+    view = group_view(session.lab.clients.label_counts, [g.everybody for g in groups])
     log_weights = params.sampling(view)
     everyone = params.sampling.plugin.facts.get("everyone", False)
     count = len(groups) if everyone else min(params.sampling.params.count(len(groups)), len(groups))
     picked = draw(log_weights, count, stream(session.seed, "sampling", t))
     chosen = [participants(session, params, groups[i], t) for i in picked]
-    return chosen, Draws(log_weights, {group.number: int(i) for group, i in zip(chosen, picked, strict=True)})
-
-
-def weigh(session: Session, params: GroupedParams, outcomes: Mapping[int, Outcome], draws: Draws) -> list[float]:
-    """The weights of the groups that came back, by the samples of the members whose work is in their models."""
     samples = session.lab.clients.samples
+    apart = params.training.plugin.facts.get("headers", False)  # then groups do not train on all samples that there are
+    total = sum(int(g.held(samples, g.members).sum()) for g in groups) if apart else int(samples.sum())
+    return chosen, Draws(log_weights, {group.number: int(i) for group, i in zip(chosen, picked, strict=True)}, total)
+
+
+def weigh(params: GroupedParams, outcomes: Mapping[int, Outcome], draws: Draws) -> list[float]:
+    """The weights of the groups that came back, by the samples on which the members trained whose work is in their models."""
     sampled = SampledGroups(
-        samples=np.array([int(samples[list(o.members)].sum()) for o in outcomes.values()]),
-        total_samples=int(samples.sum()),
+        samples=np.array([o.samples for o in outcomes.values()]),
+        total_samples=draws.total_samples,
         log_weights=draws.log_weights,
         drawn=[draws.picked[number] for number in outcomes],
         asked=len(draws.picked),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,7 @@ from pydantic import Field
 
 from emulator.accounting import Meter
 from emulator.grouping.diagnostics import Grouping
+from emulator.grouping.topology import Place
 from emulator.learning.lab import Handle
 from emulator.learning.timing import AnyLab
 from emulator.ledger import EVALUATION, HOPS, Tag
@@ -54,6 +55,7 @@ class Session:
     metrics: list[Metrics] = field(default_factory=list)
     groupings: list[Grouping] = field(default_factory=list)  # every formation of groups, in the order of rounds
     tables: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: {name: [] for name in TABLES})
+    places: list[Place] = field(default_factory=list)  # who stands where, in groups that have headers
     stopped_by: str = ""
     rounds: int = 0
 
@@ -118,6 +120,10 @@ class Session:
     def note_groups(self, grouping: Grouping) -> None:
         """Keeps the diagnostics of groups that were formed, for the run folder."""
         self.groupings.append(grouping)
+
+    def note_places(self, places: Iterable[Place]) -> None:
+        """Keeps who stands where in a group that has a header, for the run folder."""
+        self.places += places
 
     def _reached(self, totals: Metrics) -> str:
         stop = self.scenario.stop

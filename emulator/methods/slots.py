@@ -57,6 +57,14 @@ class GroupSlots(MethodParams):
                 "group_operation",
                 f"'{self.training.kind}' members work one after another; there is nothing to do together",
             )
+        if self.training.plugin.facts.get("headers"):
+            if not self.group_operation.plugin.facts.get("alone"):
+                yield (
+                    "group_operation",
+                    f"with '{self.training.kind}' one member trains for all; there is nobody to do it with",
+                )
+            if self.min_members > 1:
+                yield "min_members", f"with '{self.training.kind}' one member trains for all; leave it at 1"
 
     def most_groups(self, scale: Scale) -> int:
         """How many groups there can be at most."""

@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from pydantic import Field
 
+from emulator.learning.distillation import DistillationParams
 from emulator.learning.lab import Handle
+from emulator.learning.recipes import Distilled
 from emulator.ledger import Tag
 from emulator.methods.memory import RuleMemory
 from emulator.methods.session import Session
@@ -25,16 +28,39 @@ from emulator.world.world import Steps
 
 
 @dataclass(frozen=True)
+class Brought:
+    """Distilled data that a client was sent: whose, how many images, and the images."""
+
+    client: int
+    samples: int
+    data: Distilled
+
+
+@dataclass(frozen=True)
 class Group:
     """Clients that work together under one aggregator (an edge, or the cloud). ``number`` is unique within a run's grouping.
 
-    All members are of the same cluster: they start from the same model.
+    All members are of the same cluster: they start from the same model. ``kinds`` says of which kind each member is, where
+    the formation rule told kinds of clients apart. ``brought`` is what the one member, the header, has of the others (see
+    `emulator.methods.headers`).
     """
 
     number: int
     aggregator: str
     members: tuple[int, ...]
     cluster: int = 0
+    kinds: tuple[int, ...] = ()
+    brought: tuple[Brought, ...] = ()
+
+    @property
+    def everybody(self) -> list[int]:
+        """All clients whose data the group has."""
+        return [*self.members, *(one.client for one in self.brought)]
+
+    def held(self, samples: np.ndarray, members: Sequence[int] | np.ndarray) -> np.ndarray:
+        """On how many samples these members train, from how many every client has of its own."""
+        own: np.ndarray = samples[np.asarray(members)]
+        return own + sum(one.samples for one in self.brought) if self.brought else own
 
 
 @dataclass(frozen=True)
@@ -61,10 +87,11 @@ class Waits:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a group round gave: the group's model and the members whose work is in it."""
+    """What a group round gave: the group's model, the members whose work is in it, and on how many samples they trained."""
 
     model: Handle
     members: tuple[int, ...]
+    samples: int
 
 
 @trainings.register("parallel")
@@ -78,7 +105,9 @@ def parallel(session: Session, group: Group, model: Handle, at: GroupRound, wait
     left = yield from members_work(session, group, at, waits)
     if left is None:
         return None
-    return Outcome(averaged(session, train_each(session, model, left, at)), tuple(left))
+    samples = group.held(session.lab.clients.samples, left)
+    trained = train_each(session, model, left, at, [one.data for one in group.brought])
+    return Outcome(averaged(session, trained, samples), tuple(left), int(samples.sum()))
 
 
 def members_work(session: Session, group: Group, at: GroupRound, waits: Waits) -> Steps:
@@ -94,21 +123,23 @@ def members_work(session: Session, group: Group, at: GroupRound, waits: Waits) -
     return left if enough and world.was_up(group.aggregator, started_s) else None
 
 
-def train_each(session: Session, model: Handle, clients: Sequence[int], at: GroupRound) -> dict[int, Handle]:
-    """What each client makes of a model in a round."""
+def train_each(
+    session: Session, model: Handle, clients: Sequence[int], at: GroupRound, extra: Sequence[Distilled] = ()
+) -> dict[int, Handle]:
+    """What each client makes of a model in a round; ``extra`` is what others distilled for it."""
     trained = {}
     for client in clients:
         first_epoch, memory = at.group_round * at.local.params.epochs, at.memory.of(client)
-        trained[client], own = session.lab.train(model, client, at.local, at.round, first_epoch, memory)
+        trained[client], own = session.lab.train(model, client, at.local, at.round, first_epoch, memory, extra)
         at.memory.keep(client, own)
     return trained
 
 
-def averaged(session: Session, models: Mapping[int, Handle]) -> Handle:
-    """The average of clients' models, weighted by their samples."""
-    samples = session.lab.clients.samples
-    total = int(samples[list(models)].sum())
-    return session.lab.combine(list(models.values()), [int(samples[c]) / total for c in models])
+def averaged(session: Session, models: Mapping[int, Handle], samples: np.ndarray | None = None) -> Handle:
+    """The average of clients' models, weighted by ``samples``; without them, by the clients' own."""
+    held = session.lab.clients.samples[list(models)] if samples is None else samples
+    total = int(held.sum())
+    return session.lab.combine(list(models.values()), [int(count) / total for count in held])
 
 
 def together(session: Session, group: Group, asked: Sequence[int], at: GroupRound) -> Steps:
@@ -116,7 +147,8 @@ def together(session: Session, group: Group, asked: Sequence[int], at: GroupRoun
     tag = Tag("model", at.round, group.number, at.group_round)
     crew = session.world.batch.crew(group.aggregator, asked)
     local = at.local.params
-    work = Work(session.lab.clients.samples[crew.clients], local.epochs, local.batch_size, at.memory.rule.step_flops)
+    samples = group.held(session.lab.clients.samples, crew.clients)
+    work = Work(samples, local.epochs, local.batch_size, at.memory.rule.step_flops)
     if at.operation.plugin.facts.get("alone", False):
         yield crew.exchange(work, at.down_bytes, at.up_bytes, tag)
     else:
@@ -128,7 +160,8 @@ def together(session: Session, group: Group, asked: Sequence[int], at: GroupRoun
 
 def side_by_side(session: Session, group: Group, asked: Sequence[int], at: GroupRound, waits: Waits) -> Steps:
     """The members' work, each one's on its own. Returns those who stayed to the end, and for whom the group waited."""
-    world, samples, local = session.world, session.lab.clients.samples, at.local.params
+    world, local = session.world, at.local.params
+    samples = dict(zip(asked, group.held(session.lab.clients.samples, asked).tolist(), strict=True))
     tag, names = Tag("model", at.round, group.number, at.group_round), world.fleet.client_names
     meets = not at.operation.plugin.facts.get("alone", False)
     started_s, patience = world.now, waits.how(len(asked), waits.wanted)
@@ -136,8 +169,8 @@ def side_by_side(session: Session, group: Group, asked: Sequence[int], at: Group
     def member(client: int) -> Steps:
         if not (yield world.send(group.aggregator, names[client], at.down_bytes, tag)):
             return False
-        held, extra = int(samples[client]), at.memory.rule.step_flops
-        if not (yield world.train(client, held, local.epochs, local.batch_size, tag.but("training"), extra)):
+        extra = at.memory.rule.step_flops
+        if not (yield world.train(client, samples[client], local.epochs, local.batch_size, tag.but("training"), extra)):
             return False
         return meets or (yield from upload(client))
 
@@ -163,6 +196,9 @@ class SequentialParams(Params):
 
     loops: Count = Field(1, description="times that the model passes through the whole chain (E_S in S4)")
     shuffle: bool = Field(True, description="a new random order for every pass; otherwise by client number")
+    ring: bool = Field(
+        False, description="the last client hands the model back to the first, who sends it to the server (S5 Eq. 7)"
+    )
 
 
 @trainings.register("sequential", SequentialParams, chain=True)
@@ -172,7 +208,7 @@ def sequential(
     """Sequential: the model goes through the members one after another, from client to client, and back to the server (S4).
 
     A member that is lost is left out: whoever had the model before sends it to the next. Where that one is gone too, the one
-    before it does, with the model as it was then.
+    before it does, with the model as it was then. Where the first of a ring is gone, the last sends it to the server itself.
     """
     world, names, local = session.world, session.world.fleet.client_names, at.local.params
     tag = Tag("model", at.round, group.number, at.group_round)
@@ -209,9 +245,24 @@ def sequential(
                 )
                 at.memory.keep(client, own)
                 holders.append((names[client], trained, (*passed, client)))
+    if params.ring and len(holders) > 1:
+        first = holders[1][0]
+        if holders[-1][0] != first and (yield from hand_on(first)):
+            holders.append((first, *holders[-1][1:]))
     back = yield from hand_on(group.aggregator)
     _, trained, passed = holders[-1]
     members = tuple(sorted(set(passed)))
     if not back or len(members) < waits.least or not world.was_up(group.aggregator, started_s):
         return None
-    return Outcome(trained, members)
+    return Outcome(trained, members, int(session.lab.clients.samples[list(members)].sum()))
+
+
+@trainings.register("distilled", DistillationParams, headers=True)
+def distilled(
+    session: Session, group: Group, model: Handle, at: GroupRound, waits: Waits, params: DistillationParams
+) -> Steps:
+    """Distilled: one member trains for all, on its own data and on what the others distilled from theirs and sent to it (S5).
+
+    Who that is and what it has is settled once for each formation of groups (`emulator.methods.headers`).
+    """
+    return (yield from parallel(session, group, model, at, waits, NoParams()))

@@ -40,13 +40,15 @@ def problems(scenario: Scenario, training: bool = True) -> Iterator[tuple[Path_,
         yield ("data", "public"), f"the set has only {total} training samples; {kept} public ones leave none"
     else:
         if training and scale.train_samples is not None and scale.clients > scale.train_samples:
-            beside = " beside the public ones" if scenario.data.public else ""
+            beside = " beside the public ones" if scenario.data.kept_back else ""
             message = f"{scale.clients} clients for {scale.train_samples} training samples{beside}"
             yield ("topology", "clients"), f"{message} would leave clients without data"
         for name in type(scenario).model_fields:
             # What a set cannot even give to one client it can give to nobody; how many they are does not matter.
             here = dataclasses.replace(scale, clients=1) if name == "data" and not training else scale
             yield from _of_choices(getattr(scenario, name), (name,), here)
+    if scenario.data.public_set is not None and not scenario.data.public:
+        yield ("data", "public_set"), "say with data.public how many samples of each of its classes are public"
     stop = scenario.stop
     if not training and all(limit is None for limit in (stop.rounds, stop.time, stop.cost, stop.bytes)):
         yield ("stop",), "accuracy is not measured without training; give 'rounds', 'time', 'cost' or 'bytes' too"
@@ -75,6 +77,7 @@ def scale_of(scenario: Scenario) -> Scale:
         classes=_known_of_set(scenario, "classes"),
         train_samples=None if total is None else total - _public_samples(scenario),
         public=scenario.data.public,
+        own_public=scenario.data.public_set is None,
         shape=_known_of_set(scenario, "shape"),
     )
 
@@ -86,7 +89,7 @@ def _known_of_set(scenario: Scenario, name: str) -> Any:
 
 
 def _public_samples(scenario: Scenario) -> int:
-    return scenario.data.public * (_known_of_set(scenario, "classes") or 0)
+    return scenario.data.kept_back * (_known_of_set(scenario, "classes") or 0)
 
 
 def _of_devices(topology: Topology) -> Iterator[tuple[Path_, str]]:

@@ -26,6 +26,16 @@ class Data(Params):
     public: Annotated[int, Field(ge=0)] = Field(
         0, description="samples per class kept back as public data, before the partition"
     )
+    public_set: DataSet | None = Field(
+        None,
+        description="another data set whose training samples are the public ones ('public' of each of its classes), fitted to "
+        "the shape of the clients' samples; nothing is then kept back",
+    )
+
+    @property
+    def kept_back(self) -> int:
+        """Samples of each class of the clients' own set that are public."""
+        return self.public if self.public_set is None else 0
 
 
 class Jitter(Params):

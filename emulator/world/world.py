@@ -131,6 +131,10 @@ class World:
         """Happens when a client is online, at once where it is; None where it never is again."""
         return self._at(self._disturbances.back(self.fleet.client_names[client], self.now))
 
+    def is_gone(self, client: int) -> bool:
+        """Whether a client is away and never comes back."""
+        return self._disturbances.back(self.fleet.client_names[client], self.now) == math.inf
+
     def until_return(self) -> simpy.Event | None:
         """Happens when the next of those who are away comes back; None where nobody does."""
         return self._at(self._disturbances.next_return(self.now))
@@ -242,6 +246,10 @@ class World:
         """Other work on a client's device than training: so many FLOPs for each sample, in one pass (a prediction)."""
         seconds = inference_s(self.fleet.client_devices[client], flops, samples, batch_size)
         return self._busy(COMPUTE, client, seconds, tag, samples)
+
+    def compute(self, client: int, flops: float, samples: int, tag: Tag) -> simpy.Event:
+        """Other work on a client's device, by its floating-point operations in all; over so many samples, for the ledger."""
+        return self._busy(COMPUTE, client, flops_s(self.fleet.client_devices[client], flops), tag, samples)
 
     def serve(self, server: str, flops: float, tag: Tag) -> simpy.Event:
         """Computation on a server's device: so many floating-point operations at its effective speed."""

@@ -80,6 +80,7 @@ CHANGES = [
     ("data.set.separation=3.0", True),
     ("data.partition.alpha=0.4", True),
     ("data.public=1", True),
+    ("data.public_set=null", False),
     ("model.hidden=[9]", True),
     ("model.dropout=0.1", True),
     ("model.kind=cnn", True),

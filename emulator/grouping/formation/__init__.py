@@ -11,9 +11,9 @@ that a rule declares about itself:
 - ``most``: a function of the parameters and a number of clients that gives the most groups that these can become;
   without it, as many as ``smallest`` goes into the number;
 - ``per_class``: True where estimates must have one number for each class;
-- ``flops``: a function ``(clients, classes, groups, params) -> float`` that counts the floating-point
-  operations of forming so many groups, as the rule is written. The aggregator is charged for them. A rule
-  without this fact costs nothing.
+- ``flops``: a function ``(clients, numbers, groups, params) -> float`` that counts the floating-point
+  operations of forming so many groups, as the rule is written, where the server knows so many numbers of each
+  client: its label counts, or its estimate. The aggregator is charged for them. A rule without this fact costs nothing.
 """
 
 LOGARITHM_FLOPS = 20  # what one counts: about the terms of the polynomial by which libraries compute it

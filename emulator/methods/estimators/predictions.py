@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 import numpy as np
@@ -18,7 +19,7 @@ from emulator.methods.estimators.pretraining import (
     train,
 )
 from emulator.methods.session import Session
-from emulator.registry import estimators
+from emulator.registry import Scale, estimators
 from emulator.world.world import Steps, World
 
 
@@ -29,6 +30,12 @@ class ClassScoresParams(PublicParams):
         "client",
         description="who predicts the public samples; clients send up one number for each class, or their whole models",
     )
+
+    def problems(self, scale: Scale) -> Iterator[tuple[str, str]]:
+        """Public samples must be of the clients' own classes."""
+        yield from super().problems(scale)
+        if not scale.own_public:
+            yield "", "needs public samples of the clients' own classes; leave data.public_set out"
 
 
 @estimators.register("confidence", ClassScoresParams, per_class=True)
@@ -50,7 +57,8 @@ def class_scores(session: Session, enquiry: Enquiry, params: ClassScoresParams) 
     """Mean score and mean softmax score of every class [clients, 2, classes]; one measurement serves both estimators."""
     scores = np.stack(measured(session.lab, "class-scores", params))
     if params.predicted_by == "client":
-        work, up_bytes = train_and_predict(session, params), NUMBER_BYTES * scores.shape[2]
+        public = session.scenario.data.public * scores.shape[2]
+        work, up_bytes = train_and_predict(session, params, public), NUMBER_BYTES * scores.shape[2]
     else:
         work, up_bytes = train(session, params), session.world.workload.model_bytes
     yield from charge(session, enquiry, work, up_bytes)
@@ -65,14 +73,13 @@ def soft_labels(session: Session, enquiry: Enquiry, params: PublicParams) -> Ste
     """
     labels = np.stack(measured(session.lab, "soft-labels", params))
     rows = labels.reshape(len(labels), -1).astype(np.float64)
-    yield from charge(session, enquiry, train_and_predict(session, params), NUMBER_BYTES * rows.shape[1])
+    work = train_and_predict(session, params, labels.shape[1])
+    yield from charge(session, enquiry, work, NUMBER_BYTES * rows.shape[1])
     return rows
 
 
-def train_and_predict(session: Session, params: PublicParams) -> Work:
-    """A client's work: training the whole model, and predicting all public samples."""
-    classes = session.lab.clients.label_counts.shape[1]
-    public = session.scenario.data.public * classes
+def train_and_predict(session: Session, params: PublicParams, public: int) -> Work:
+    """A client's work: training the whole model, and predicting so many public samples."""
     trained = train(session, params)
 
     def work(world: World, client: int) -> Steps:

@@ -1,0 +1,81 @@
+"""Public samples: kept back from the clients' own data set, or taken from another one (S5 §IV-B: "another distribution").
+
+Samples of another set keep the normalisation of that set. They are fitted to the shape of the clients' samples: pixels are
+averaged over the area that they cover, and channels are averaged or repeated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import numpy as np
+
+from emulator.errors import InputError
+from emulator.learning.data.arrays import ArraySet
+from emulator.rng import stream
+from emulator.scenario.schema import Scenario
+
+KEY = "data.public_set"
+
+
+def public_of_another(scenario: Scenario, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Samples [n, *shape] of the scenario's public set, and their labels in it. Raises `InputError`."""
+    chosen = scenario.data.public_set
+    if chosen is None:
+        raise ValueError("the scenario has no public set")
+    with about_public_set():
+        other: ArraySet = chosen()
+        _, rows = split_public(other.y_train, other.classes, scenario.data.public, scenario.seed)
+        return fitted(other.x_train[rows], shape), other.y_train[rows]
+
+
+@contextlib.contextmanager
+def about_public_set() -> Iterator[None]:
+    """Lets what is wrong with a data set be said of the public one."""
+    try:
+        yield
+    except InputError as error:
+        key = error.key.replace("data.set", KEY, 1) if error.key.startswith("data.set") else error.key or KEY
+        raise InputError(error.message, key) from error
+
+
+def fitted(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Images [n, channels, height, width] in another shape, float32. Raises `InputError` where the channels do not fit."""
+    channels, height, width = shape
+    if x.shape[1] != channels:
+        if 1 not in (x.shape[1], channels):
+            raise InputError(f"its images have {x.shape[1]} channels, those of the clients {channels}", KEY)
+        x = np.broadcast_to(x.mean(axis=1, keepdims=True), (len(x), channels, *x.shape[2:]))
+    rows, columns = averaging(x.shape[2], height), averaging(x.shape[3], width)
+    narrowed = np.einsum(
+        "ncij,wj->nciw", x.astype(np.float64), columns
+    )  # no matrix product: those round as their threads go
+    result: np.ndarray = np.einsum("hi,nciw->nchw", rows, narrowed).astype(np.float32)
+    return result
+
+
+def averaging(before: int, after: int) -> np.ndarray:
+    """Weights [after, before] that make ``after`` pixels of ``before``: each is the mean over the stretch that it covers."""
+    edges = np.arange(after + 1) * before / after
+    pixels = np.arange(before)
+    overlap = np.minimum(edges[1:, None], pixels + 1) - np.maximum(edges[:-1, None], pixels)
+    result: np.ndarray = np.maximum(overlap, 0.0) * after / before
+    return result
+
+
+def split_public(labels: np.ndarray, classes: int, per_class: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Indices of what is left for the clients and of the public samples, ``per_class`` of each class, drawn at random."""
+    if per_class == 0:
+        return np.arange(len(labels)), np.arange(0)
+    rng = stream(seed, "public")
+    chosen = []
+    for c in range(classes):
+        members = np.flatnonzero(labels == c)
+        if len(members) <= per_class:
+            raise InputError(
+                f"class {c} has {len(members)} samples; {per_class} public ones would leave none", "data.public"
+            )
+        chosen.append(rng.choice(members, per_class, replace=False))
+    public = np.sort(np.concatenate(chosen))
+    return np.setdiff1d(np.arange(len(labels)), public), public
