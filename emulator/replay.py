@@ -7,6 +7,7 @@ What a `Source` holds is read once; each replay then takes as long as the emulat
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import math
 import os
@@ -25,7 +26,7 @@ from emulator.learning.timing import TimingLab
 from emulator.ledger import Ledger
 from emulator.methods.session import Metrics
 from emulator.run import COMPLETE, assemble, play, rare_collections, status_of, summary_of, trained_in
-from emulator.scenario.load import Loaded, check, parse_change, put
+from emulator.scenario.load import Loaded, check, dump, parse_change, put
 from emulator.world import endings
 from emulator.yamlfile import Document
 
@@ -112,6 +113,11 @@ def _made_by(folder: Path) -> str:
     except (OSError, ValueError, KeyError, TypeError):
         theirs = "an unknown version"
     return f"was made by {theirs}, and this is version {__version__} with torch {importlib.metadata.version('torch')}"
+
+
+def place_of(source: Source, loaded: Loaded) -> Path:
+    """The run folder that ``hfl whatif`` gives a changed scenario, unless it is told another."""
+    return source.folder / f"whatif-{hashlib.sha256(dump(loaded.scenario).encode()).hexdigest()[:8]}"
 
 
 def replay(

@@ -18,6 +18,7 @@ from emulator.cli import (  # noqa: F401 (they register their commands)
     choosing,
     comparing,
     energy,
+    exploring,
     grouping,
     memo,
     running,
