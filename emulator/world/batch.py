@@ -1,7 +1,8 @@
 """What many clients do together under one server, worked out together: all download, all train, all upload.
 
 In a world in which nothing is cut off, phases in which clients do not meet need no event for each of them. Times and rows are
-those of `World.send` and `World.train` for one client after another; rows of a phase are booked together when its last is over.
+those of `World.send` and `World.train` for one client after another (on links that follow a trace, up to rounding); rows of a
+phase are booked together when its last is over.
 """
 
 from __future__ import annotations
