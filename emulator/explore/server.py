@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +13,6 @@ from bokeh.application.handlers.function import FunctionHandler
 from bokeh.document import Document
 from bokeh.server.server import BaseServer
 from bokeh.server.tornado import BokehTornado
-from bokeh.server.util import bind_sockets
 from tornado.httpserver import HTTPServer
 from tornado.httputil import HTTPServerRequest
 from tornado.ioloop import IOLoop
@@ -36,20 +37,34 @@ class _Loopback(BokehTornado):
         return super().find_handler(request, **kwargs)
 
 
+def _listener(port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((ADDRESS, port))
+        listener.listen(128)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        raise InputError(f"port {port} cannot be used: {error.strerror or error}; choose another --port") from None
+    return listener
+
+
 class PageServer:
     """Serves a page on the loopback interface. ``make`` fills a document for each visitor."""
 
     def __init__(self, make: Callable[[Document], Any], port: int = 0) -> None:
         """``port`` 0 takes a free one. Raises `InputError` where the port is taken."""
-        try:
-            sockets, self.port = bind_sockets(ADDRESS, port)
-        except OSError as error:
-            raise InputError(f"port {port} cannot be used: {error.strerror or error}; choose another --port") from None
+        listener = _listener(port)
+        self.port = int(listener.getsockname()[1])
+        logging.getLogger("tornado.access").setLevel(
+            logging.ERROR
+        )  # requests that are refused are nobody's business here
         asyncio.set_event_loop(asyncio.new_event_loop())
         hosts = [f"{name}:{self.port}" for name in (ADDRESS, "localhost")]
         application = _Loopback({"/": Application(FunctionHandler(make))}, hosts)
         http = HTTPServer(application)
-        http.add_sockets(sockets)
+        http.add_sockets([listener])
         self._loop = IOLoop.current()
         self._server = BaseServer(self._loop, application, http)
 
