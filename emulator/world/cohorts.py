@@ -72,8 +72,9 @@ class Party:
 class Cohort:
     """Some transfers of a party, or all, of ``size_bits`` each.
 
-    ``flow`` stands for them. Where they have no links in common it is None, and each may start at an instant of its own; then
-    their own links may also change over time: ``played`` are their bandwidths, and ``left_s`` says when their last bytes leave.
+    ``flow`` stands for them. Where they have no links in common it is None, each may start at an instant of its own, and their
+    own links may differ (``own_bps``), or change over time: ``played`` are their bandwidths then, and ``left_s`` says when their
+    last bytes leave.
     """
 
     __slots__ = ("flow", "left_s", "names", "over", "own_bps", "party", "places", "played", "size_bits", "starts_s")
@@ -83,7 +84,7 @@ class Cohort:
         party: Party,
         places: Places,
         names: Sequence[str],
-        own_bps: float,
+        own_bps: Instants,
         size_bits: float,
         starts_s: Instants,
         played: Sequence[OverTime] = (),
@@ -112,7 +113,8 @@ class Cohort:
             return self.left_s[some] + after_s
         if isinstance(starts_s, np.ndarray):
             starts_s = starts_s[some]
-        return starts_s + (self.size_bits / self.own_bps + after_s)
+        own_bps = self.own_bps[some] if isinstance(self.own_bps, np.ndarray) else self.own_bps
+        return starts_s + (self.size_bits / own_bps + after_s)
 
     def sent_bits(self, now: float) -> Instants:
         """What each has sent until now, where each is alone on its way."""
@@ -183,7 +185,7 @@ class Cohorts:
         played = () if common else self._network.played(fan.names)
         if played:
             self._start(Cohort(party, EVERYONE, fan.names, 0.0, size_bits, starts_s, played), common)
-        elif isinstance(fan.own_bps, np.ndarray):
+        elif isinstance(fan.own_bps, np.ndarray) and (common or not isinstance(party.told, simpy.Event)):
             for own_bps in np.unique(fan.own_bps).tolist():
                 places = np.flatnonzero(fan.own_bps == own_bps)
                 names = [fan.names[i] for i in places.tolist()]
@@ -198,6 +200,7 @@ class Cohorts:
         self._on.update(dict.fromkeys(names, cohort))
         if common:
             ended = partial(self._left, cohort)
+            assert not isinstance(cohort.own_bps, np.ndarray)
             cohort.flow = self._network.put(common, cohort.size_bits, len(names), cohort.own_bps, ended)
             return
         # Nobody is in the way of anybody: when they leave and arrive is known at once.

@@ -45,6 +45,7 @@ WORLDS: dict[str, list[str]] = {
     "trace behind": [CELL, "topology.links.backhaul.trace={file: lte-like}"],
     "speed": ["topology.speed={file: daily-load}"],
     "devices of a mix": ["topology.devices={mix: phone-mix, bandwidth: true}", CELL],
+    "mix alone": ["topology.devices={mix: phone-mix, bandwidth: true}"],
     "sites": ["topology.links.latencies={file: eight-sites}", CELL],
     "no edges": ["topology.edges=0", "method=fedavg", PORT],
 }
@@ -170,7 +171,9 @@ def test_under_the_cloud_too(small: Small, world: str, operation: Chosen | None)
     check_same(world, *rows)
 
 
-@pytest.mark.parametrize("world", ["plain", "cell", "cell and port", "no edges", "trace alone", "trace with drops"])
+@pytest.mark.parametrize(
+    "world", ["plain", "cell", "cell and port", "no edges", "trace alone", "trace with drops", "mix alone"]
+)
 @pytest.mark.parametrize("seed", range(12))
 def test_somebody_who_comes_between_takes_his_share(
     small: Small, monkeypatch: pytest.MonkeyPatch, world: str, seed: int
