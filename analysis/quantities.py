@@ -1,4 +1,4 @@
-"""What runs are measured against (time, bytes, cost, rounds), and how such quantities are written for people.
+"""What runs are measured against (time, bytes, cost, energy, rounds), and how such quantities are written for people.
 
 Numbers stay in SI units everywhere else; only texts and plot axes take another scale. ``k``, ``M``, ``G`` are
 powers of 1000.
@@ -49,6 +49,7 @@ AXES = {
         Axis("cost", "cost_s", "Cost", (Unit("client-seconds", 1.0), Unit("client-hours", 3600.0))),
         Axis("time", "time_s", "Emulated time", (Unit("s", 1.0), Unit("min", 60.0), Unit("h", 3600.0))),
         Axis("bytes", "bytes_total", "Data over all links", _BYTES),
+        Axis("energy", "energy_j", "Energy of the clients", _JOULES),
         Axis("round", "round", "Global round"),
     )
 }

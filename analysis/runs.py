@@ -13,6 +13,7 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,9 @@ METRICS = "metrics.csv"
 SUMMARY = "summary.json"
 MANIFEST = "manifest.json"
 SCENARIO = "scenario.yaml"
+LEDGER = "ledger.parquet"
+GROUPS = "groups.csv"
+GROUPINGS = "groupings.csv"
 
 COMPLETE = "complete"
 UNFINISHED = "unfinished"  # without a summary: killed, or still running
@@ -45,7 +49,8 @@ class Run:
 
     ``metrics`` has the columns `COLUMNS` (and whatever else the file has), in the order of the evaluations:
     ``accuracy`` is a share from 0 to 1, ``cost_*`` are client-seconds, ``time_s`` is emulated time. ``seed``
-    is None where no file says it. Where ``training`` is false, every accuracy and loss is nan.
+    is None where no file says it. Where ``training`` is false, every accuracy and loss is nan. The other tables are read when
+    they are first asked for; each raises `InputError` where its file is missing, damaged or of another version.
     """
 
     folder: Path
@@ -55,6 +60,77 @@ class Run:
     status: str  # one of STATUSES, or UNFINISHED
     metrics: pd.DataFrame
     training: bool = True
+
+    @cached_property
+    def ledger(self) -> pd.DataFrame:
+        """Everything that happened on the emulated clock: the columns of `emulator.ledger.Row`."""
+        from emulator.ledger import Row, read
+
+        path = self._file(LEDGER)
+        try:
+            table = read(path)
+        except (OSError, ValueError) as error:  # what pyarrow says of a file that is no Parquet
+            raise InputError(f"'{path}' is damaged: {error}") from None
+        _check_columns(path, table, Row._fields)
+        return table
+
+    @cached_property
+    def energy(self) -> pd.DataFrame:
+        """Seconds and joules of each client by state; see `analysis.energy`."""
+        from analysis.energy import load_energy
+
+        return load_energy(self)
+
+    @cached_property
+    def groups(self) -> pd.DataFrame:
+        """A row for each group of each formation: ``round``, ``group``, ``size``, ``cov``, ``label_0`` (samples) and so on."""
+        from emulator.grouping.diagnostics import GROUP_COLUMNS
+
+        return self._table(GROUPS, GROUP_COLUMNS)
+
+    @cached_property
+    def groupings(self) -> pd.DataFrame:
+        """A row for each formation of groups, with figures of all of them."""
+        from emulator.grouping.diagnostics import GROUPING_COLUMNS
+
+        return self._table(GROUPINGS, GROUPING_COLUMNS)
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """How the run ended; empty for one that was killed, or still runs."""
+        return read_json(self.folder / SUMMARY) or {}
+
+    @cached_property
+    def manifest(self) -> dict[str, Any]:
+        """How the run was made: versions, command, machine; empty where the folder has none."""
+        return read_json(self.folder / MANIFEST) or {}
+
+    @cached_property
+    def scenario(self) -> dict[str, Any]:
+        """The scenario with all its defaults, as plain data; empty where the folder has none."""
+        return _read_scenario(self.folder / SCENARIO)
+
+    def _file(self, name: str) -> Path:
+        path = self.folder / name
+        if not path.is_file():
+            ended = "it is of another version" if self.status == COMPLETE else f"it is {self.status}"
+            raise InputError(f"the run in '{self.folder}' has no {name}: {ended}")
+        return path
+
+    def _table(self, name: str, columns: Sequence[str]) -> pd.DataFrame:
+        import pandas as pd
+
+        if self.status == COMPLETE and not (self.folder / name).is_file():
+            raise InputError(f"the run in '{self.folder}' has no {name}: its method forms no groups")
+        path = self._file(name)
+        try:
+            table = pd.read_csv(path)
+        except ValueError as error:  # also what pandas says of a file that is no table
+            raise InputError(f"'{path}' is damaged: {error}") from None
+        _check_columns(path, table, columns)
+        if table.empty:
+            raise InputError(f"'{path}' has no rows")
+        return table
 
 
 def check_trained(runs: Iterable[Run]) -> None:
@@ -250,6 +326,12 @@ def _problem(metrics: pd.DataFrame, may_be_unknown: Sequence[str]) -> str:
         if falls.any():
             return f"column '{column}' goes back in row {int(falls.argmax()) + 2}"
     return ""
+
+
+def _check_columns(path: Path, table: pd.DataFrame, columns: Sequence[str]) -> None:
+    missing = [c for c in columns if c not in table.columns]
+    if missing:
+        raise _other_version(path, f"it has no column {quote_all(missing)}")
 
 
 def _other_version(path: Path, what: str) -> InputError:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.quantities import accuracy_text, bytes_text, cost_text, time_text
-from analysis.runs import COLUMNS, COMPLETE, load_run, read_json
+from analysis.runs import COLUMNS, COMPLETE, Run, load_run, read_json
 from analysis.seeds import mean_and_interval
 from analysis.tables import NOT_REACHED, first_reach
 from analysis.texttable import TextTable
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 INDEX = "study.json"
+FAILURES = "failures.json"  # why runs failed the last time, by their names
+
+SHOWN = 5  # runs that a message names
 
 FINAL = ("time_s", "bytes_total", "cost_s", "energy_j")  # of the last evaluation
 # Of the last formation of groups: what the study calls it, and its column in groupings.csv.
@@ -39,7 +42,7 @@ class StudyResults:
 
     ``table`` has a row for each evaluation of each complete run: ``run``, what is varied (``columns``), ``method``, ``seed``, and
     the metrics (see `analysis.runs.COLUMNS`), and the figures of the run's last groups (`GROUPS`). ``missing`` are the runs that
-    are not complete.
+    are not complete. ``folders`` are the folders of the others, by ``run``.
     """
 
     folder: Path
@@ -48,6 +51,7 @@ class StudyResults:
     target: float | None
     table: pd.DataFrame
     missing: tuple[str, ...]
+    folders: Mapping[str, Path] = field(default_factory=dict)
 
 
 def load_study(folder: Path | str) -> StudyResults:
@@ -66,19 +70,43 @@ def load_study(folder: Path | str) -> StudyResults:
         raise InputError(f"'{folder / INDEX}' was written by another version: {error}") from None
     found: list[pd.DataFrame] = []
     missing: list[str] = []
+    folders: dict[str, Path] = {}
     for identity in runs:
         place = folder / identity["run"]
         run = load_run(place) if (place / "summary.json").is_file() and (place / "metrics.csv").is_file() else None
         if run is None or run.status != COMPLETE:
             missing.append(identity["run"])
             continue
-        table = run.metrics.copy().assign(**_last_groups(place))
-        for i, (column, value) in enumerate(identity.items()):
-            table.insert(i, column, value)
-        found.append(table)
+        found.append(evaluations(run, identity))
+        folders[identity["run"]] = place
     if not found:
-        raise InputError(f"no run of the study in '{folder}' is complete")
-    return StudyResults(folder, name, columns, target, pd.concat(found, ignore_index=True), tuple(missing))
+        states = [f"\n  {run}: {state}" for run, state in list(states_of(folder, missing).items())[:SHOWN]]
+        raise InputError(f"no run of the study in '{folder}' is complete{''.join(states)}")
+    table = pd.concat(found, ignore_index=True)
+    return StudyResults(folder, name, columns, target, table, tuple(missing), folders)
+
+
+def states_of(folder: Path, missing: Sequence[str]) -> dict[str, str]:
+    """How far the runs are that a study has not completed, by name: why they failed, or that they were cut off or never begun."""
+    failures = read_json(folder / FAILURES) or {}
+    found = {}
+    for name in missing:
+        summary = read_json(folder / name / "summary.json") or {}
+        if name in failures or summary.get("status") == "failed":
+            found[name] = f"failed: {failures.get(name) or summary.get('error') or 'it does not say why'}"
+        elif summary or (folder / name).is_dir():
+            found[name] = "cut off; the same 'hfl study' goes on with it"
+        else:
+            found[name] = "not begun"
+    return found
+
+
+def evaluations(run: Run, identity: Mapping[str, Any]) -> pd.DataFrame:
+    """The part of a study's table that one run makes: ``identity`` in the first columns."""
+    table = run.metrics.copy().assign(**_last_groups(run.folder))
+    for i, (column, value) in enumerate(identity.items()):
+        table.insert(i, column, value)
+    return table
 
 
 def _last_groups(folder: Path) -> dict[str, float]:
@@ -160,7 +188,7 @@ def as_text(summary: pd.DataFrame, columns: Sequence[str]) -> str:
         return TextTable(title, (*header, *parts), cells, right).text()
 
     def pair(name: str, text: Callable[[float], str]) -> Callable[[Mapping[str, Any]], str]:
-        return lambda row: _with_interval(row[f"{name}_mean"], row[f"{name}_ci95"], text)
+        return lambda row: with_interval(row[f"{name}_mean"], row[f"{name}_ci95"], text)
 
     texts = section(
         "Mean over seeds ± half of the 95 % interval",
@@ -188,7 +216,8 @@ def as_text(summary: pd.DataFrame, columns: Sequence[str]) -> str:
     return f"{texts}\n\n{to_target}\n"
 
 
-def _with_interval(mean: float, half: float, text: Callable[[float], str]) -> str:
+def with_interval(mean: float, half: float, text: Callable[[float], str]) -> str:
+    """A mean with half of its interval: ``92.2 ± 7.1 %``; `NOT_REACHED` where it is nan."""
     if math.isnan(mean):
         return NOT_REACHED
     if math.isnan(half):

@@ -68,8 +68,8 @@ def first_reach(metrics: pd.DataFrame, target_accuracy: float) -> Reach | None:
 def at_budget(metrics: pd.DataFrame, axis: str, budget: float) -> float:
     """The best accuracy (a share) among the evaluations that took at most ``budget``; nan if there is none.
 
-    ``axis`` is ``time`` (seconds), ``bytes``, ``cost`` (client-seconds) or ``round``. Raises `InputError` for
-    another axis or a budget that is negative or no number.
+    ``axis`` is ``time`` (seconds), ``bytes``, ``cost`` (client-seconds), ``energy`` (joules) or ``round``. Raises `InputError`
+    for another axis or a budget that is negative or no number.
     """
     column = axis_named(axis).column
     if not budget >= 0:
@@ -203,6 +203,7 @@ _BUDGET_TEXT: dict[str, Callable[[float], str]] = {
     "cost": cost_text,
     "time": time_text,
     "bytes": bytes_text,
+    "energy": energy_text,
     "round": lambda value: f"round {value:.0f}",
 }
 
@@ -261,4 +262,4 @@ def _budget_text(accuracy: float) -> str:
 
 
 def _budget_column(axis: str) -> str:
-    return {"cost": "budget_cost_s", "time": "budget_time_s"}.get(axis, f"budget_{axis}")
+    return {"cost": "budget_cost_s", "time": "budget_time_s", "energy": "budget_energy_j"}.get(axis, f"budget_{axis}")

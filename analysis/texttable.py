@@ -1,9 +1,21 @@
-"""Small tables for terminals and Markdown."""
+"""Small tables for terminals, Markdown and LaTeX."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+# What means something else to LaTeX, and signs that not every font of it has.
+_LATEX = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
+    "±": r"$\pm$", "×": r"$\times$", "–": "--", "\n": " ",
+}  # fmt: skip
+
+
+def latex_text(text: str) -> str:
+    """``text`` as LaTeX prints it."""
+    return "".join(_LATEX.get(sign, sign) for sign in text)
 
 
 @dataclass(frozen=True)
@@ -35,3 +47,26 @@ class TextTable:
 
         rule = "|" + "|".join("---:" if r else "---" for r in self.right) + "|"
         return "\n".join([f"**{self.title}**", "", line(self.header), rule, *(line(row) for row in self.rows)])
+
+    def latex(self) -> str:
+        """The table in LaTeX, in the style of the package ``booktabs``."""
+
+        def line(cells: Sequence[str]) -> str:
+            return "    " + " & ".join(latex_text(c) for c in cells) + r" \\"
+
+        columns = "".join("r" if r else "l" for r in self.right)
+        return "\n".join(
+            [
+                r"\begin{table}",
+                r"  \centering",
+                rf"  \caption{{{latex_text(self.title)}}}",
+                rf"  \begin{{tabular}}{{{columns}}}",
+                r"    \toprule",
+                line(self.header),
+                r"    \midrule",
+                *(line(row) for row in self.rows),
+                r"    \bottomrule",
+                r"  \end{tabular}",
+                r"\end{table}",
+            ]
+        )

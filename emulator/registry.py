@@ -293,11 +293,13 @@ schedules: Registry[Any] = Registry("schedule", "emulator.grouping.schedule")
 trainings: Registry[Any] = Registry("in-group training", "emulator.methods.training")
 group_operations: Registry[Any] = Registry("group operation", "emulator.world.operations")
 waitings: Registry[Any] = Registry("waiting", "emulator.methods.waiting")
+split_times: Registry[Any] = Registry("split time", "emulator.methods.splitting")
+bipartitions: Registry[Any] = Registry("bipartition", "emulator.methods.splitting")
 faults: Registry[Any] = Registry("fault", "emulator.world.faults")
 methods: Registry[Any] = Registry("method", "emulator.methods")
 trace_formats: Registry[Any] = Registry("trace format", "traces.formats")
 trace_generators: Registry[Any] = Registry("trace generator", "traces.generators")
-figures: Registry[Any] = Registry("figure", "analysis.figures")
+figures: Registry[Any] = Registry("figure", "analysis.figures", "analysis.plots")
 
 # A field of one of these types takes a name or a mapping with ``kind``.
 DataSet = Annotated[Chosen, Choice("data set")]
@@ -313,6 +315,8 @@ Schedule = Annotated[Chosen, Choice("schedule")]
 Training = Annotated[Chosen, Choice("in-group training")]
 GroupOperation = Annotated[Chosen, Choice("group operation")]
 Waiting = Annotated[Chosen, Choice("waiting")]
+SplitTime = Annotated[Chosen, Choice("split time")]
+Bipartition = Annotated[Chosen, Choice("bipartition")]
 Fault = Annotated[Chosen, Choice("fault")]
 Method = Annotated[Chosen, Choice("method")]
 TraceFormat = Annotated[Chosen, Choice("trace format")]

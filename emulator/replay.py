@@ -18,8 +18,6 @@ from typing import Any
 
 from emulator import __version__, checkpoint, yamlfile
 from emulator.errors import InputError, ScenarioError
-from emulator.learning.keys import content_key
-from emulator.learning.lab import keys_of
 from emulator.learning.memo import Memo, RunMemory
 from emulator.learning.replaying import Book, NotKnownError, ReplayLab
 from emulator.learning.timing import TimingLab
@@ -98,8 +96,16 @@ def open_source(folder: Path) -> Source:
         raise InputError(
             f"the run in '{folder}' {_made_by(folder)}; its scenario is not understood:\n{error}"
         ) from error
-    if content_key("facts", keys_of(plain.scenario).model) not in source.known:
-        raise InputError(f"the run in '{folder}' {_made_by(folder)}; its results cannot be reused: run it again")
+    empty = Memo(None)
+    try:
+        # Every run knows its model's facts, by a key that changes with the versions of everything that computes.
+        _ = ReplayLab(plain.scenario, RunMemory(empty, source.known), Book()).model_facts
+    except NotKnownError:
+        raise InputError(
+            f"the run in '{folder}' {_made_by(folder)}; its results cannot be reused: run it again"
+        ) from None
+    finally:
+        empty.close()
     return source
 
 

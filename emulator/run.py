@@ -24,7 +24,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -41,7 +41,7 @@ from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory
 from emulator.learning.timing import AnyLab, TimingLab
 from emulator.ledger import Ledger
-from emulator.methods.session import METRICS, Metrics, Session
+from emulator.methods.session import METRICS, TABLES, Metrics, Session
 from emulator.rng import stream
 from emulator.scenario import Loaded, Scenario, dump
 from emulator.world.disturbances import Disturbances, disturbances
@@ -58,8 +58,8 @@ GROUPS, GROUPINGS = "groups.csv", "groupings.csv"
 
 # What a run folder may hold. The summary comes first: without it the rest counts as unfinished while it is deleted.
 FILES = (
-    "summary.json", "metrics.csv", GROUPS, GROUPINGS, "ledger.parquet", "energy.csv", "accuracy.png", checkpoint.VALUES,
-    checkpoint.MEMORY, "manifest.json", "scenario.yaml",
+    "summary.json", "metrics.csv", GROUPS, GROUPINGS, *(f"{name}.csv" for name in TABLES), "ledger.parquet", "energy.csv",
+    "accuracy.png", "report.html", checkpoint.VALUES, checkpoint.MEMORY, "manifest.json", "scenario.yaml",
 )  # fmt: skip
 
 COMPLETE, INTERRUPTED, FAILED = "complete", "interrupted", "failed"
@@ -178,7 +178,7 @@ def execute(
         lab.close()
         trainings = {"asked": lab.asked, "computed": lab.trained}
         manifest |= {"wall_s": round(time.monotonic() - started, 3), "trainings": trainings}
-        summary = _finish(folder, session, manifest, status)
+        summary = _finish(folder, session, manifest, status, sys.exception())
     return summary | {"trainings": trainings}
 
 
@@ -251,9 +251,18 @@ def network_of(scenario: Scenario, env: simpy.Environment, traces: Played, distu
 def metrics_csv(rows: list[Metrics]) -> str:
     """``metrics.csv`` as text; what was not measured is left empty."""
     file = io.StringIO()
-    writer = csv.DictWriter(file, METRICS, lineterminator="\n")
+    writer = csv.DictWriter(file, rows[0] if rows else METRICS, lineterminator="\n")
     writer.writeheader()
     writer.writerows({name: "" if math.isnan(value) else value for name, value in row.items()} for row in rows)
+    return file.getvalue()
+
+
+def table_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A table of which there is at least one row as text."""
+    file = io.StringIO()
+    writer = csv.DictWriter(file, rows[0], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
     return file.getvalue()
 
 
@@ -278,11 +287,16 @@ def write_energy(path: Path, ledger_file: Path, world: World) -> None:
         pyarrow.csv.write_csv(table, file, style)
 
 
-def _finish(folder: Path, session: Session, manifest: dict[str, Any], status: str) -> dict[str, Any]:
+def _finish(
+    folder: Path, session: Session, manifest: dict[str, Any], status: str, error: BaseException | None
+) -> dict[str, Any]:
     write_text(folder / "metrics.csv", metrics_csv(session.metrics))
     if session.groupings:
         write_text(folder / GROUPS, groups_csv(session.groupings))
         write_text(folder / GROUPINGS, groupings_csv(session.groupings))
+    for name, table in session.tables.items():
+        if table:
+            write_text(folder / f"{name}.csv", table_csv(table))
     session.world.ledger.write(folder / "ledger.parquet")
     write_energy(folder / "energy.csv", folder / "ledger.parquet", session.world)
     if status == COMPLETE:
@@ -292,6 +306,8 @@ def _finish(folder: Path, session: Session, manifest: dict[str, Any], status: st
         checkpoint.write(folder, session.lab)
     write_json(folder / "manifest.json", manifest)
     summary = summary_of(session, manifest["training"], status)
+    if status == FAILED and error is not None:
+        summary["error"] = str(error) or type(error).__name__
     write_json(folder / "summary.json", summary)
     return summary
 

@@ -1,17 +1,16 @@
-"""Accuracy against what it took: cost, emulated time, bytes, or rounds."""
+"""Accuracy against what it took: cost, emulated time, bytes, energy, or rounds."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from matplotlib.artist import Artist
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from pydantic import BeforeValidator, Field
 
+from analysis.figures import label_of, named, save_all, selected
 from analysis.plots.style import (
     band,
     check_path,
@@ -28,12 +27,73 @@ from analysis.plots.style import (
 from analysis.quantities import Axis, axis_named, check_accuracy
 from analysis.runs import COMPLETE, Run, check_trained, unique_labels
 from analysis.seeds import BANDS, Curve, mean_curve
+from analysis.series import Given, as_series
+from analysis.studies import StudyResults, each_run
 from emulator.errors import InputError
+from emulator.registry import figures
+from emulator.study.schema import FigureParams, Share, Texts, column_named, one_or_more
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Lines = Mapping[str, Sequence["pd.DataFrame"]]  # by the label of a line: the metrics of its seeds
+
+AxisName = Literal["cost", "time", "bytes", "energy", "round"]
+
+
+class CostAccuracy(FigureParams):
+    """Options of ``cost-accuracy``."""
+
+    x: Annotated[tuple[AxisName, ...], BeforeValidator(one_or_more), Field(min_length=1)] = Field(
+        ("cost",), description="what accuracy is drawn against: one, or a list with a panel for each"
+    )
+    by: Texts = Field((), description="what the lines are; by default everything varied that is not in 'panels'")
+    panels: str | None = Field(None, description="something varied; a panel for each of its values")
+    band: Literal["interval", "range", "none"] = Field(
+        "interval", description="around each line: the 95 % interval of the mean, or the lowest to the highest seed"
+    )
+    target: Share | None = Field(None, description="an accuracy (a share) to mark; by default the study's")
+    log: bool = Field(False, description="a logarithmic x axis, for lines of very different lengths")
+
+    def named_columns(self) -> Iterator[tuple[str, str]]:
+        """The names in ``by``, ``panels`` and ``where``."""
+        yield from (("by", name) for name in self.by)
+        yield from (("panels", name) for name in [self.panels] if name is not None)
+        yield from super().named_columns()
+
+    def told_apart(self, columns: Sequence[str]) -> list[str]:
+        """The lines' columns and the panels'."""
+        panels = [] if self.panels is None else [column_named(self.panels, columns)]
+        return [*panels, *self.line_columns(columns)]
+
+    def line_columns(self, columns: Sequence[str]) -> list[str]:
+        """The columns whose values make a line."""
+        if self.by:
+            return [column_named(name, columns) for name in self.by]
+        taken = {column_named(name, columns) for name in (*([self.panels] if self.panels else []), *self.where)}
+        return [c for c in columns if c not in taken]
+
+    def wrong(self, columns: Sequence[str]) -> Iterator[tuple[str, str]]:
+        """As of every figure; and panels are either axes or values."""
+        yield from super().wrong(columns)
+        if self.panels is not None and len(self.x) > 1:
+            yield "panels", "give a single 'x' beside 'panels', or leave 'panels' out"
+
+
+@figures.register("cost-accuracy", CostAccuracy)
+def cost_accuracy(results: StudyResults, paths: Sequence[Path], params: CostAccuracy) -> None:
+    """Accuracy against cost, time, bytes, energy or rounds: a line for each variant, with a band over seeds."""
+    panel = None if params.panels is None else column_named(params.panels, results.columns)
+    lines = params.line_columns(results.columns)
+    by_panel: dict[str, dict[str, list[pd.DataFrame]]] = {}
+    for run in each_run(selected(results, params)):
+        title = "" if panel is None else named(results, [panel], run)
+        by_panel.setdefault(title, {}).setdefault(label_of(results, lines, run), []).append(run)
+    target = results.target if params.target is None else params.target
+    save_all(plot_means(by_panel, params.x, None, params.title or None, target, params.band, params.log), paths)
 
 
 @dataclass(frozen=True)
@@ -44,6 +104,12 @@ class _Panel:
     curves: Mapping[int, Curve]
     largest: float
     title: str = ""
+    log: bool = False
+
+    @property
+    def smallest(self) -> float:
+        """Where the first curve begins on a logarithmic axis."""
+        return min((float(x) for c in self.curves.values() for x in c.x[c.x > 0][:1]), default=self.largest)
 
 
 def plot(
@@ -55,7 +121,7 @@ def plot(
 ) -> Figure:
     """Draws the test accuracy of all runs against each of ``axes``, a panel each.
 
-    ``axes`` are some of ``cost``, ``time``, ``bytes`` and ``round``.
+    ``axes`` are some of ``cost``, ``time``, ``bytes``, ``energy`` and ``round``.
 
     ``target`` is an accuracy as a share, drawn as a horizontal line. A single run has no legend unless there
     is a target. With a ``path`` the figure is also written there (PNG, SVG or PDF). Runs that did not
@@ -73,6 +139,23 @@ def plot(
     return _draw(drawn, labels, path, title, target)
 
 
+def plot_series(
+    given: Sequence[Given],
+    axes: Sequence[str] = ("cost", "time", "bytes", "energy", "round"),
+    path: Path | str | None = None,
+    title: str | None = None,
+    target: float | None = None,
+    spread: str = "interval",
+    log: bool = False,
+) -> Figure:
+    """Draws run folders (or runs, or series): those that differ in their seed alone as one line with a band.
+
+    See `plot_means` for the rest. Raises `InputError` as that, and as `analysis.series.as_series`.
+    """
+    lines = {series.label: [run.metrics for run in series.runs] for series in as_series(given)}
+    return plot_means({"": lines}, axes, path, title, target, spread, log)
+
+
 def plot_means(
     by_panel: Mapping[str, Lines],
     axes: Sequence[str] = ("cost",),
@@ -80,12 +163,14 @@ def plot_means(
     title: str | None = None,
     target: float | None = None,
     spread: str = "interval",
+    log: bool = False,
 ) -> Figure:
     """Draws the mean test accuracy over seeds against each of ``axes``, with a band around each line.
 
     ``by_panel`` maps titles of panels to their lines; a panel stands for each title and axis. ``spread`` is a key of
     `analysis.seeds.BANDS`; a note above the legend says what the band is. Panels with one axis share its scale. See
-    `analysis.seeds.mean_curve` for the mean, and `plot` for the rest.
+    `analysis.seeds.mean_curve` for the mean, and `plot` for the rest. With ``log`` the x axes are logarithmic; what cost nothing
+    yet is then left out.
 
     Raises `InputError` as `plot`, and where the spread is unknown.
     """
@@ -97,9 +182,9 @@ def plot_means(
     numbered = {t: {labels.index(label): seeds for label, seeds in lines.items()} for t, lines in by_panel.items()}
     drawn = []
     for axis in (axis_named(name) for name in axes):
-        row = [_panel(axis, lines, spread, panel_title) for panel_title, lines in numbered.items()]
+        row = [_panel(axis, lines, spread, panel_title, log) for panel_title, lines in numbered.items()]
         largest = max(panel.largest for panel in row)
-        drawn += [_Panel(axis, panel.curves, largest, panel.title) for panel in row]
+        drawn += [_Panel(axis, panel.curves, largest, panel.title, log) for panel in row]
     counts = {len(seeds) for lines in by_panel.values() for seeds in lines.values()}
     return _draw(drawn, labels, path, title, target, _note(counts, spread))
 
@@ -112,9 +197,16 @@ def _note(counts: set[int], spread: str) -> str:
     return f"Lines: mean of {seeds}." + (f" Bands: {BANDS[spread]}." if BANDS[spread] else "")
 
 
-def _panel(axis: Axis, lines: Mapping[int, Sequence[pd.DataFrame]], spread: str, title: str = "") -> _Panel:
+def _panel(
+    axis: Axis, lines: Mapping[int, Sequence[pd.DataFrame]], spread: str, title: str = "", log: bool = False
+) -> _Panel:
+    for metrics in (each for seeds in lines.values() for each in seeds):
+        if metrics["accuracy"].isna().any():
+            raise InputError("there is no accuracy to draw: these runs are without training")
+        if metrics[axis.column].isna().any():
+            raise InputError(f"nothing is known of the {axis.name} of these runs: a device has no power figures")
     curves = {number: mean_curve(seeds, axis, spread) for number, seeds in lines.items()}
-    return _Panel(axis, curves, max(float(c.x.max()) for c in curves.values()), title)
+    return _Panel(axis, curves, max(float(c.x.max()) for c in curves.values()), title, log)
 
 
 def _draw(
@@ -157,16 +249,24 @@ def _draw(
 def _fill(box: Axes, panel: _Panel, alone: bool) -> dict[int, Artist]:
     """Draws the curves of one panel; returns their lines by number."""
     unit = panel.axis.unit(panel.largest)
-    measure_x(box, panel.axis, unit, panel.largest / unit.size)
+    measure_x(box, panel.axis, unit, panel.largest / unit.size, panel.smallest / unit.size if panel.log else None)
     if panel.title:
         box.set_title(panel.title)
-    for number, each in panel.curves.items():
+    curves = {number: _positive(each) if panel.log else each for number, each in panel.curves.items()}
+    for number, each in curves.items():
         if each.low is not None and each.high is not None:
             band(box, (each.x / unit.size).tolist(), (100 * each.low).tolist(), (100 * each.high).tolist(), number)
     return {
         number: curve(box, (each.x / unit.size).tolist(), (100 * each.y).tolist(), number, alone)
-        for number, each in panel.curves.items()
+        for number, each in curves.items()
     }
+
+
+def _positive(given: Curve) -> Curve:
+    """The part of a curve that a logarithmic axis can show."""
+    kept = given.x > 0
+    low, high = (None if part is None else part[kept] for part in (given.low, given.high))
+    return Curve(given.x[kept], given.y[kept], low, high)
 
 
 def _legend_text(run: Run, label: str) -> str:

@@ -3,22 +3,142 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
-import matplotlib
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
+from pydantic import Field
 
-from analysis.plots.style import COLUMN_INCHES, PAGE_INCHES, check_path, note_below, save, settle, style, title_above
+from analysis.figures import heading, save_all, selected, shown
+from analysis.plots.style import (
+    COLUMN_INCHES,
+    PAGE_INCHES,
+    blank,
+    check_path,
+    note_below,
+    save,
+    settle,
+    style,
+    title_above,
+)
+from analysis.quantities import AXES, Unit
+from analysis.studies import TO_TARGET, StudyResults, summarise
 from emulator.errors import InputError
+from emulator.registry import figures
+from emulator.study.names import text_of
+from emulator.study.schema import FigureParams, column_named
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 CELL_INCHES = (0.62, 0.42)  # the least that two lines of text need
 LINE_INCHES = 0.13  # and a third
 DARKEST = 0.72  # of the scale of blues, so that black text stays legible on most of it
+
+_SECONDS, _COST, _BYTES = AXES["time"].units, AXES["cost"].units, AXES["bytes"].units
+_PERCENT = (Unit("%", 0.01),)
+QUANTITIES: dict[str, tuple[str, str, tuple[Unit, ...]]] = {
+    "final-accuracy": ("final_accuracy", "Final accuracy", _PERCENT),
+    "best-accuracy": ("best_accuracy", "Best accuracy", _PERCENT),
+    "time": ("time_s", "Emulated time", _SECONDS),
+    "bytes": ("bytes_total", "Data over all links", _BYTES),
+    "cost": ("cost_s", "Cost", _COST),
+    "group-size": ("group_size", "Clients of a group, mean", (Unit("", 1.0),)),
+    "group-cov": ("group_cov", "CoV of a group, mean", (Unit("", 1.0),)),
+    "intra-cs": ("intra_cs", "Intra-CS as printed in S1", (Unit("", 1.0),)),
+    "inter-cs": ("inter_cs", "Inter-CS as printed in S1", (Unit("", 1.0),)),
+    "vts": ("vts", "Likeness of sets to the virtual target (VTS)", (Unit("", 1.0),)),
+    "rounds-to-target": ("round_to_target", "Rounds to {target}", (Unit("", 1.0),)),
+    "time-to-target": ("time_to_target_s", "Emulated time to {target}", _SECONDS),
+    "bytes-to-target": ("bytes_to_target", "Data to {target}", _BYTES),
+    "cost-to-target": ("cost_to_target_s", "Cost to {target}", _COST),
+}
+Quantity = Literal[
+    "final-accuracy", "best-accuracy", "time", "bytes", "cost", "group-size", "group-cov", "intra-cs", "inter-cs", "vts",
+    "rounds-to-target", "time-to-target", "bytes-to-target", "cost-to-target",
+]  # fmt: skip
+
+
+class GridTable(FigureParams):
+    """Options of ``grid-table``."""
+
+    rows: str | None = Field(None, description="something varied; by default the first that is not named elsewhere")
+    columns: str | None = Field(None, description="something varied; by default the next")
+    panels: str | None = Field(None, description="something varied; a table for each of its values")
+    value: Quantity = Field("final-accuracy", description="what the cells say")
+
+    def named_columns(self) -> Iterator[tuple[str, str]]:
+        """The names in ``rows``, ``columns``, ``panels`` and ``where``."""
+        for key in ("rows", "columns", "panels"):
+            if getattr(self, key) is not None:
+                yield key, getattr(self, key)
+        yield from super().named_columns()
+
+    def told_apart(self, columns: Sequence[str]) -> list[str]:
+        """Rows, columns and panels, as far as there are."""
+        return [c for c in self.places(columns) if c]
+
+    def wrong(self, columns: Sequence[str]) -> Iterator[tuple[str, str]]:
+        """Names of nothing varied, and seeds, over which the cells are means."""
+        yield from super().wrong(columns)
+        for key in ("rows", "columns", "panels"):
+            if getattr(self, key) == "seed":
+                yield key, "cells are means over the seeds; name something else that the study varies"
+
+    def places(self, columns: Sequence[str]) -> tuple[str, str, str]:
+        """The columns of the results behind rows, columns and panels; empty where there is none."""
+        named = [column_named(name, columns) for _, name in self.named_columns()]
+        free = iter([c for c in columns if c not in named])
+        rows, across = (column_named(n, columns) if n else next(free, "") for n in (self.rows, self.columns))
+        return rows, across, column_named(self.panels, columns) if self.panels else ""
+
+
+@figures.register("grid-table", GridTable)
+def grid_table(results: StudyResults, paths: Sequence[Path], params: GridTable) -> None:
+    """A table of means over seeds by two things varied, each cell shaded by its value."""
+    column, title, units = QUANTITIES[params.value]
+    to_target = column in TO_TARGET
+    if to_target and results.target is None:
+        raise InputError(f"'{params.value}' needs a 'target' of the study", "value")
+    summary = summarise(replace(results, table=selected(results, params)))
+    places = params.places(results.columns)
+    labels = [list(dict.fromkeys(summary[c])) if c else [None] for c in places]
+    largest = float(summary[f"{column}_mean"].max())
+    unit = next((u for u in reversed(units) if largest >= 2 * u.size), units[0])
+    grids: dict[str, Any] = {}
+    for panel in labels[2]:
+        grid = Grid.empty(len(labels[0]), len(labels[1]))
+        for _, row in summary.iterrows():
+            at = [label.index(row[c]) if c else 0 for c, label in zip(places, labels, strict=True)]
+            if labels[2][at[2]] == panel:
+                cell = (at[0], at[1])
+                grid.means[cell] = row[f"{column}_mean"] / unit.size
+                grid.halves[cell] = row[f"{column}_ci95"] / unit.size
+                if to_target and 0 < row["reached"] < row["seeds"]:
+                    grid.remarks[cell] = f"{row['reached']} of {row['seeds']}"
+        grids["" if not places[2] else shown(results, places[2], panel)] = grid
+    quantity = title.format(target=f"{100 * (results.target or 0):.4g} %")
+    figure = plot(
+        grids,
+        [text_of(v) if places[0] else "" for v in labels[0]],
+        [text_of(v) if places[1] else "" for v in labels[1]],
+        (heading(results, places[0]), heading(results, places[1])),
+        f"{quantity} ({unit.name})" if unit.name else quantity,
+        title=params.title or None,
+        note=_grid_note(sorted(set(summary["seeds"])), to_target),
+    )
+    save_all(figure, paths)
+
+
+def _grid_note(seeds: Sequence[int], to_target: bool) -> str:
+    if seeds[-1] == 1:
+        return ""
+    many = f"{seeds[0]} seeds" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
+    note = f"Mean of {many} ± half of the 95 % interval (Student's t)."
+    return f"{note} Over the seeds that reached it, where not all did." if to_target else note
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,8 +210,7 @@ def _panels(count: int, size: tuple[float, float], label: int) -> tuple[Figure, 
     across = max(1, min(count, int(PAGE_INCHES // wanted)))
     down = math.ceil(count / across)
     width = COLUMN_INCHES if across * wanted <= COLUMN_INCHES else min(PAGE_INCHES, max(across * wanted, COLUMN_INCHES))
-    figure = Figure(figsize=(width, down * (0.75 + size[1])), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = blank(width, down * (0.75 + size[1]))
     boxes = [box for row in figure.subplots(down, across, squeeze=False) for box in row]
     for unused in boxes[count:]:
         unused.remove()
@@ -99,6 +218,8 @@ def _panels(count: int, size: tuple[float, float], label: int) -> tuple[Figure, 
 
 
 def _fill(box: Axes, grid: Grid, span: tuple[float, float], digits: int) -> None:
+    import matplotlib
+
     low, high = span
     shades = np.where(np.isfinite(grid.means), grid.means - low, 0.0) * (DARKEST / (high - low) if high > low else 0.0)
     colours = matplotlib.colormaps["Blues"](shades)

@@ -6,6 +6,8 @@ white; line styles and markers tell the runs apart a second time, for readers wi
 printers. Sizes are those of print: one column or the full width of a two-column page, with text of 8 points
 or more. Nothing here depends on the user's matplotlib settings or on the time of day, so the same data gives
 the same bytes.
+
+Plots are found by importing every file here, so none imports matplotlib at its top: checking a study would take twice as long.
 """
 
 from __future__ import annotations
@@ -18,18 +20,17 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import matplotlib.style
-from matplotlib.artist import Artist
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
+from typing import TYPE_CHECKING, Any
 
 from analysis.quantities import Axis, Unit
 from emulator.errors import InputError, quote_all
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+    from matplotlib.ticker import MaxNLocator
 
 COLUMN_INCHES = 3.5  # one column of a two-column paper
 PAGE_INCHES = 7.16  # its full text width
@@ -46,6 +47,11 @@ DASHES: tuple[Any, ...] = (
     (0, (3, 1.2, 1.2, 1.2, 1.2, 1.2)),
 )
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
+# What a client does, in the same palette; waiting is pale because nothing happens.
+PART_COLOURS = {
+    "compute": "#0072B2", "group operation": "#E69F00", "client to client": "#CC79A7",
+    "up": "#D55E00", "down": "#56B4E9", "waiting": "#E2E2E2",
+}  # fmt: skip
 MANY_POINTS = 15  # a line with more has markers only here and there
 
 _SETTINGS: dict[str, Any] = {
@@ -89,6 +95,8 @@ _METADATA: dict[str, dict[str, None]] = {
 @contextlib.contextmanager
 def style() -> Iterator[None]:
     """The settings of all plots, from matplotlib's own defaults, for as long as the block lasts."""
+    import matplotlib.style
+
     with matplotlib.style.context(_SETTINGS, after_reset=True):
         yield
 
@@ -112,13 +120,22 @@ def panels(count: int) -> tuple[Figure, list[Axes]]:
     columns = count if count <= 3 else 2
     rows = math.ceil(count / columns)
     size = (COLUMN_INCHES if count == 1 else PAGE_INCHES, rows * PANEL_INCHES)
-    figure = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = blank(*size)
     grid = figure.subplots(rows, columns, squeeze=False)
     axes = [axes for row in grid for axes in row]
     for unused in axes[count:]:
         unused.remove()
     return figure, axes[:count]
+
+
+def blank(width: float, height: float) -> Figure:
+    """An empty figure of this size in inches."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
 
 
 def band(axes: Axes, x: Sequence[float], low: Sequence[float], high: Sequence[float], index: int) -> None:
@@ -148,15 +165,37 @@ def curve(axes: Axes, x: Sequence[float], y: Sequence[float], index: int, alone:
     return line
 
 
-def measure_x(axes: Axes, axis: Axis, unit: Unit, largest: float) -> None:
-    """Labels the x axis with quantity and unit; it runs from 0 to just beyond ``largest`` (in ``unit``)."""
+def measure_x(axes: Axes, axis: Axis, unit: Unit, largest: float, smallest: float | None = None) -> None:
+    """Labels the x axis with quantity and unit; it runs from 0 to just beyond ``largest`` (in ``unit``).
+
+    With ``smallest`` it is logarithmic and begins just before that.
+    """
     axes.set_xlabel(axis.label(unit))
+    if smallest is not None:
+        log_x(axes, smallest, largest)
+        return
     axes.set_xlim(0, largest * 1.02 if largest > 0 else 1)
     axes.xaxis.set_major_locator(round_ticks(whole=not axis.units))
 
 
+def log_x(axes: Axes, smallest: float, largest: float) -> None:
+    """Makes the x axis logarithmic, from just before ``smallest`` to just beyond ``largest``, with plain numbers at its ticks."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    margin = (largest / smallest) ** 0.03 if largest > smallest else 2.0
+    axes.set_xscale("log")
+    axes.set_xlim(smallest / margin, largest * margin)
+    # Over many powers of ten only these are named; over one or two also some numbers between.
+    subs = (1.0,) if largest > 300 * smallest else (1.0, 3.0) if largest > 10 * smallest else (1.0, 2.0, 5.0)
+    axes.xaxis.set_major_locator(LogLocator(subs=subs, numticks=12))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}" if value < 1e4 else f"{value:,.0f}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
 def round_ticks(whole: bool = False) -> MaxNLocator:
     """Some six ticks at steps of 1, 2, 2.5 or 5 times a power of ten, only at ``whole`` numbers if asked."""
+    from matplotlib.ticker import MaxNLocator
+
     return MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10], integer=whole)
 
 

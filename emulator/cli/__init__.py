@@ -21,6 +21,8 @@ from emulator.cli import (  # noqa: F401 (they register their commands)
     exploring,
     grouping,
     memo,
+    plotting,
+    reporting,
     running,
     studying,
     traces,

@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 
 from emulator.cli.app import AXES, app, out
-from emulator.errors import InputError, suggestion
+from emulator.errors import InputError
 from emulator.files import write_text
 
 if TYPE_CHECKING:
@@ -24,17 +24,18 @@ def compare(
         float | None, typer.Option(help="Accuracy (a share) to reach. (default: the highest that all runs reach)")
     ] = None,
     by: Annotated[
-        str, typer.Option(metavar="AXES", help="What accuracy is drawn against: any of cost,time,bytes,round.")
+        str, typer.Option(metavar="AXES", help="What accuracy is drawn against: any of cost,time,bytes,energy,round.")
     ] = ",".join(AXES),
     out_dir: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Write comparison.csv and comparison.png here.")
     ] = None,
 ) -> None:
     """Compare runs: what each pays to reach an accuracy, and what it reaches on equal budgets."""
+    from analysis.quantities import axis_named
+
     axes = [a.strip() for a in by.split(",")]
     for axis in axes:
-        if axis not in AXES:
-            raise InputError(f"unknown axis '{axis}'; {suggestion(axis, AXES)}")
+        axis_named(axis)
     if target is not None and not 0 < target <= 1:
         raise InputError(f"--target is a share between 0 and 1, for example 0.85, not {target:g}")
     show_comparison(folders, target, axes, out_dir)

@@ -67,6 +67,7 @@ CATEGORIES: dict[str, Callable[[], Entries]] = {
     "trace-generators": lambda: _of(registry.trace_generators),
     "trace-samples": _samples,
     "figures": lambda: _of(registry.figures),
+    "plots": lambda: _of(registry.figures),
     "scenarios": lambda: _files(scenario.bundled()),
     "studies": lambda: _files(study.bundled()),
 }

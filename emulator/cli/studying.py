@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from emulator.cli.app import MemoOption, NoMemoOption, PluginOption, SetOption, app, err, import_plugins, out
 from emulator.errors import HflError, InputError
-from emulator.files import slug, write_text
+from emulator.files import slug, write_json, write_text
 from emulator.registry import Chosen
 from emulator.study.load import LoadedStudy, load
 from emulator.yamlfile import Path_
@@ -60,6 +60,7 @@ def study(
         _look_again(loaded, folder)
     elif loaded.runs:
         failed = _run(loaded, folder, remembered, jobs, workers, overwrite)
+        _note_failures(folder, failed)
     if len(failed) < len(loaded.runs):
         _results(loaded, folder)
     if loaded.worlds:
@@ -95,6 +96,16 @@ def _run(
         except KeyboardInterrupt:
             err.print(f"interrupted; the same command goes on from {escape(str(folder))}")
             raise typer.Exit(130) from None
+
+
+def _note_failures(folder: Path, failed: dict[str, str]) -> None:
+    """Keeps why runs failed, for the report: a run that fails early has no folder to say so."""
+    from analysis.studies import FAILURES
+
+    if failed:
+        write_json(folder / FAILURES, failed)
+    else:
+        (folder / FAILURES).unlink(missing_ok=True)
 
 
 def _look_again(loaded: LoadedStudy, folder: Path) -> None:

@@ -53,6 +53,14 @@ class Bench:
         pieces = state[: self.flat.size].split([int(np.prod(shape, dtype=np.int64)) for _, shape in named])  # type: ignore[no-untyped-call]
         return {name: shaped(piece, shape) for (name, shape), piece in zip(named, pieces, strict=True)}
 
+    def weights(self, state: Tensor) -> Tensor:
+        """All parameters of a state as one vector of doubles, without its buffers."""
+        return state[: self.flat.size].double()
+
+    def layers(self, state: Tensor) -> list[Tensor]:
+        """A state's weight matrices and kernels, without biases, each as a vector of doubles."""
+        return [p.double().reshape(-1) for p in self.parameters(state).values() if p.dim() > 1]
+
     def classifier(self) -> list[str]:
         """The names of the parameters of the last layer (see `classifier_of`)."""
         names = [name for name, _ in self.flat.module.named_parameters()]

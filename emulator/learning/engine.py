@@ -6,6 +6,7 @@ Everything here computes with one thread a process, so that no result depends on
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Iterator, Sequence
 
@@ -15,7 +16,9 @@ from torch import Tensor, nn
 
 from emulator.learning import workers
 from emulator.learning.bench import Bench, Samples
+from emulator.learning.brought import Block
 from emulator.learning.clients import ClientData
+from emulator.learning.distillation import DistilJob, DistillationParams, distil_client, distillation_flops
 from emulator.learning.facts import ModelFacts, model_facts
 from emulator.learning.flat import FlatModel
 from emulator.learning.trainer import Trained, Trainer, TrainingData, TrainJob, steps_of
@@ -30,10 +33,10 @@ EVALUATION_BATCH = 1024
 WORKERS_AFTER_S = 1.5  # of training in this process: starting workers takes about as long
 
 
-def untrained(scenario: Scenario, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """The scenario's model for samples of this shape, as its seed draws it."""
+def untrained(scenario: Scenario, shape: tuple[int, ...], classes: int, number: int = 0) -> nn.Module:
+    """The scenario's model for samples of this shape, as its seed draws it; other numbers are other draws."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive(scenario.seed, "initial-model"))
+        torch.manual_seed(derive(scenario.seed, "initial-model", *([number] if number else [])))
         module: nn.Module = scenario.model(shape, classes)
     return module
 
@@ -56,12 +59,12 @@ class Engine:
         self._count = cores() if max_workers is None else max_workers
         self._spent_s = 0.0
 
-    def _fresh(self) -> nn.Module:
-        return untrained(self._scenario, self.data.arrays.shape, self.data.arrays.classes)
+    def _fresh(self, number: int = 0) -> nn.Module:
+        return untrained(self._scenario, self.data.arrays.shape, self.data.arrays.classes, number)
 
-    def initial(self) -> Tensor:
-        """The state of the untrained model."""
-        return FlatModel(self._fresh()).state
+    def initial(self, number: int = 0) -> Tensor:
+        """The state of the untrained model; other numbers are other draws."""
+        return FlatModel(self._fresh(number)).state
 
     def zeros(self) -> Tensor:
         """A state of zeros."""
@@ -79,11 +82,9 @@ class Engine:
 
         Short runs stay in this process. Once training has taken longer than starting workers does, they take over.
         """
-        if self._pool is None and self._count > 1 and self._spent_s > WORKERS_AFTER_S:
-            args = (self._fresh(), self._training, self._scenario.seed, self.facts.forward_flops)
-            self._pool = workers.WorkerPool(self._count, *args)
-        if self._pool is not None and len(jobs) > 1:
-            yield from self._pool.train(jobs, [steps_of(job, self._training) for job in jobs])
+        pool = self._workers()
+        if pool is not None and len(jobs) > 1:
+            yield from pool.train(jobs, [steps_of(job, self._training) for job in jobs])
             return
         if self._trainer is None:
             self._trainer = Trainer(self._fresh(), self._training, self._scenario.seed, self.facts.forward_flops)
@@ -95,6 +96,28 @@ class Engine:
             self._spent_s += time.perf_counter() - started
             yield result
             started = time.perf_counter()
+
+    def distil(self, wanted: Sequence[tuple[int, DistillationParams]]) -> Iterator[tuple[int, Block]]:
+        """Distils the data of clients; yields the number of each and its images and labels, in the order in which they end."""
+        jobs = [DistilJob(client, self.data.arrays.classes, params) for client, params in wanted]
+        training, features = self._training, math.prod(self.data.arrays.shape)
+        for number, job in enumerate(jobs):
+            pool, left = self._workers(), jobs[number:]
+            if pool is not None and len(left) > 1:
+                sizes = [distillation_flops(len(training.parts[j.client]), j.params, features, j.classes) for j in left]
+                yield from ((number + n, block) for n, block in pool.distil(left, sizes))
+                return
+            started = time.perf_counter()
+            block = distil_client(training.x, training.y, training.parts, job, self._scenario.seed)
+            self._spent_s += time.perf_counter() - started
+            yield number, block
+
+    def _workers(self) -> workers.WorkerPool | None:
+        """The worker processes, once there was enough to do for them."""
+        if self._pool is None and self._count > 1 and self._spent_s > WORKERS_AFTER_S:
+            args = (self._fresh(), self._training, self._scenario.seed, self.facts.forward_flops)
+            self._pool = workers.WorkerPool(self._count, *args)
+        return self._pool
 
     def evaluate(self, state: Tensor) -> tuple[float, float]:
         """Accuracy (a share) and mean cross-entropy on the test set."""

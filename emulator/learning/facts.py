@@ -5,7 +5,8 @@ Does not import torch by itself: remembered facts are read without it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,13 +21,25 @@ class ModelFacts:
     that make up the whole state (parameters and float buffers, such as running means). ``forward_flops``
     are the operations of one forward pass of one sample in convolutions and matrix products, a
     multiplication with its addition counted as two; what else a model does (activations, pooling,
-    normalisation) is small beside them and not counted.
+    normalisation) is small beside them and not counted. ``layers`` are the names and sizes of its weight
+    matrices and kernels (what has more than one dimension), in the order of the model.
     """
 
     parameters: int
     weights: int
     forward_flops: float
     state_size: int
+    layers: tuple[tuple[str, int], ...]
+
+    def to_json(self) -> bytes:
+        """The facts as they are remembered."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def from_json(cls, stored: bytes) -> ModelFacts:
+        """The facts that `to_json` wrote."""
+        found = json.loads(stored)
+        return cls(**found | {"layers": tuple((str(name), int(size)) for name, size in found["layers"])})
 
 
 def model_facts(module: nn.Module, shape: tuple[int, ...]) -> ModelFacts:
@@ -46,4 +59,5 @@ def model_facts(module: nn.Module, shape: tuple[int, ...]) -> ModelFacts:
     finally:
         for part in training:
             part.training = True
-    return ModelFacts(parameters, parameters - biases, float(counter.get_total_flops()), parameters + buffers)
+    layers = tuple((name.removesuffix(".weight"), p.numel()) for name, p in named if p.dim() > 1)
+    return ModelFacts(parameters, parameters - biases, float(counter.get_total_flops()), parameters + buffers, layers)

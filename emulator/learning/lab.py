@@ -14,7 +14,7 @@ import importlib.metadata
 import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary, ref
@@ -25,6 +25,8 @@ from emulator.learning import mixtures
 from emulator.learning.facts import ModelFacts
 from emulator.learning.keys import Keys, content_key, from_npy, text_key, to_npy
 from emulator.learning.memo import RunMemory
+from emulator.learning.recipes import Combine, Distil, Distilled, Initial, Recipe, Train, Trainee, Zeros
+from emulator.learning.recipes import Handle as Handle  # part of what a lab gives
 from emulator.registry import Chosen, measurements
 from emulator.scenario.schema import Scenario
 
@@ -32,62 +34,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from emulator.learning.clients import ClientData
+    from emulator.learning.distillation import DistillationParams
     from emulator.learning.engine import Engine
+    from emulator.learning.trainer import TrainJob
 
 NUMERICS = 3  # raise it whenever a change to our own arithmetic may change a result
 MEASURED_BYTES = 2**29  # of models whose values are computed before the first of them is measured, at most
 
 Subject = tuple[Sequence["Handle"], int | None]  # what is measured: models, and whose samples (None: no client's)
-
-
-class Handle:
-    """A vector of the model's size that exists, or could be computed. ``recipe`` says how, until ``value`` is there."""
-
-    __slots__ = ("__weakref__", "key", "recipe", "value")
-
-    def __init__(self, key: str) -> None:
-        self.key = key
-        self.recipe: Recipe | None = None
-        self.value: Tensor | None = None
-
-
-class Recipe:
-    """How to compute the values of one or more handles from those of its parents."""
-
-    def __init__(self, *parents: Handle) -> None:
-        self.parents = parents
-        self.outputs: list[ref[Handle]] = []
-
-    def needs(self) -> list[Recipe]:
-        """The recipes that must be followed before this one."""
-        return list(dict.fromkeys(p.recipe for p in self.parents if p.recipe is not None))
-
-
-class Initial(Recipe):
-    """The untrained model."""
-
-
-class Zeros(Recipe):
-    """A vector of zeros."""
-
-
-class Combine(Recipe):
-    """The weighted sum of its parents."""
-
-    def __init__(self, parents: Sequence[Handle], weights: tuple[float, ...]) -> None:
-        super().__init__(*parents)
-        self.weights = weights
-
-
-class Train(Recipe):
-    """A local training. Parents: the model; for rules with memory also the shared and the client's own state."""
-
-    def __init__(self, parents: Sequence[Handle], client: int, rule: Chosen, round: int, first_epoch: int) -> None:  # noqa: A002
-        super().__init__(*parents)
-        self.client = client
-        self.rule = rule
-        self.round = round
-        self.first_epoch = first_epoch
 
 
 @dataclass(frozen=True)
@@ -125,7 +79,7 @@ class Lab:
     """Models, data and what is known about them, for one scenario.
 
     ``restored`` are values of an earlier part of the same run, by key: a handle with such a key has its value from the start.
-    ``on_trained(done, waiting)`` is told after every local training of a wave how far the wave is.
+    ``on_trained(done, waiting)`` is told after every local training (and every distillation) of a wave how far the wave is.
     """
 
     def __init__(
@@ -179,12 +133,19 @@ class Lab:
     @cached_property
     def model_facts(self) -> ModelFacts:
         """Size and arithmetic of the model."""
-        raw = self.memory.recall(content_key("facts", self._model_key), lambda: _to_json(asdict(self._engine.facts)))
-        return ModelFacts(**json.loads(raw))
+        key = content_key("facts", 2, self._model_key)
+        return ModelFacts.from_json(self.memory.recall(key, lambda: self._engine.facts.to_json()))
 
-    def initial(self) -> Handle:
-        """The untrained model, drawn from the scenario's seed."""
-        return self._handle(content_key("initial", self._model_key), Initial())
+    @cached_property
+    def sample_shape(self) -> tuple[int, ...]:
+        """Channels, height and width of a sample."""
+        raw = self.memory.recall(content_key("shape", self._set_key), lambda: _to_json(self._engine.data.arrays.shape))
+        return tuple(json.loads(raw))
+
+    def initial(self, number: int = 0) -> Handle:
+        """The untrained model, drawn from the scenario's seed; other numbers are other draws."""
+        parts = [number] if number else []
+        return self._handle(content_key("initial", self._model_key, *parts), Initial(number))
 
     def zeros(self) -> Handle:
         """A vector of zeros of the model's size: the first state of rules with memory."""
@@ -193,24 +154,37 @@ class Lab:
     def train(
         self,
         model: Handle,
-        client: int,
+        client: Trainee,
         rule: Chosen,
         round: int,  # noqa: A002
         first_epoch: int = 0,
         memory: tuple[Handle, Handle] | None = None,
+        extra: Sequence[Distilled] = (),
     ) -> tuple[Handle, Handle | None]:
         """The model after a client's local training, and the client's new state where the rule has memory.
 
         ``memory`` is what such a rule starts from: the shared state and the client's own. The order of the batches of an epoch
         depends on seed, client, round and the epoch's number in the round alone, so two trainings of E epochs in a row
-        equal one of 2E.
+        equal one of 2E. Several clients in place of one: their samples in one place. ``extra`` is distilled data of others, on
+        which the client trains as on its own.
         """
         self.asked += 1
-        parents = (model, *(memory or ()))
-        recipe = Train(parents, client, rule, round, first_epoch)
+        recipe = Train((model, *(memory or ())), client, rule, round, first_epoch, extra)
+        parents = recipe.parents
         place = f"{client}:{round}:{first_epoch}"
         key = text_key("train", "|".join((self._data_key, self._rule_key(rule), place, *(p.key for p in parents))))
         return self._handle(key, recipe), None if memory is None else self._handle(f"{key}:own", recipe)
+
+    def distil(self, client: int, params: DistillationParams) -> Distilled:
+        """A client's data, distilled to a few images.
+
+        They are computed when a training on them is, and live as long as their handles do. They are too large for the memo
+        (1.2 MB for 100 images of 3×32×32) and stand in the checkpoint instead; a run whose results are remembered never
+        needs them.
+        """
+        recipe = Distil(client, params)
+        key = content_key("distil", self._data_key, client, params.model_dump())
+        return Distilled(self._handle(key, recipe), self._handle(f"{key}:labels", recipe))
 
     def _rule_key(self, rule: Chosen) -> str:
         known = self._rule_keys.get(id(rule))
@@ -237,6 +211,10 @@ class Lab:
 
         limit = self._scenario.evaluate.samples
         return Evaluation(**json.loads(self.memory.recall(content_key("evaluation", model.key, limit), compute)))
+
+    def evaluate_each(self, cases: Sequence[tuple[Handle, Sequence[int]]]) -> list[Evaluation]:
+        """Each model on test data that is distributed as its clients' data together; trains whatever is missing for it."""
+        return mixtures.evaluate_each(self, cases)
 
     def measure(self, measurement: Chosen | str, models: Sequence[Handle], client: int | None = None) -> np.ndarray:
         """What a measurement reads off models, with a client's samples where it wants them; trains whatever is missing for it.
@@ -312,15 +290,9 @@ class Lab:
         return handle
 
     def _wave(self, pending: _Pending, recipes: list[Recipe]) -> None:
-        from emulator.learning.trainer import TrainJob
-
+        self._distil(pending, [r for r in recipes if isinstance(r, Distil)])
         trainings = [r for r in recipes if isinstance(r, Train)]
-        jobs = [
-            TrainJob(
-                _known(r.parents[0]), r.client, r.rule, r.round, r.first_epoch, *(_known(p) for p in r.parents[1:])
-            )
-            for r in trainings
-        ]
+        jobs = [_job(recipe) for recipe in trainings]
         if not jobs:
             return
         for count, (number, result) in enumerate(self._engine.train(jobs), 1):
@@ -329,10 +301,18 @@ class Lab:
             if self._on_trained is not None:
                 self._on_trained(count, len(jobs))
 
+    def _distil(self, pending: _Pending, recipes: list[Distil]) -> None:
+        if not recipes:
+            return
+        for count, (number, block) in enumerate(self._engine.distil([(r.client, r.params) for r in recipes]), 1):
+            pending.done(recipes[number], *block)
+            if self._on_trained is not None:
+                self._on_trained(count, len(recipes))
+
     def _simple(self, recipe: Recipe) -> Tensor:
         if isinstance(recipe, Combine):
             return self._engine.combine([_known(p) for p in recipe.parents], recipe.weights)
-        return self._engine.initial() if isinstance(recipe, Initial) else self._engine.zeros()
+        return self._engine.initial(recipe.number) if isinstance(recipe, Initial) else self._engine.zeros()
 
 
 class _Pending:
@@ -374,7 +354,7 @@ class _Pending:
         for output in recipe.outputs:
             handle = output()
             if handle is not None:
-                handle.value = values[1] if handle.key.endswith(":own") else values[0]
+                handle.value = values[1] if handle.key.endswith((":own", ":labels")) else values[0]
                 handle.recipe = None
         del self._missing[recipe]
         for child in self._children.pop(recipe, ()):
@@ -383,7 +363,16 @@ class _Pending:
                 self._enqueue(child)
 
     def _enqueue(self, recipe: Recipe) -> None:
-        (self._trainings if isinstance(recipe, Train) else self._simple).append(recipe)
+        (self._trainings if isinstance(recipe, Train | Distil) else self._simple).append(recipe)
+
+
+def _job(recipe: Train) -> TrainJob:
+    from emulator.learning.trainer import TrainJob
+
+    model, *memory = recipe.states
+    shared, own = (_known(state) for state in memory) if memory else (None, None)
+    extra = tuple((_known(block.images), _known(block.labels)) for block in recipe.extra)
+    return TrainJob(_known(model), recipe.client, recipe.rule, recipe.round, recipe.first_epoch, shared, own, extra)
 
 
 def _known(handle: Handle) -> Tensor:

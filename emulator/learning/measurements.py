@@ -20,6 +20,8 @@ from emulator.errors import InputError
 from emulator.registry import NoParams, Params, measurements
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from emulator.learning.bench import Bench
 
 
@@ -39,6 +41,55 @@ def class_scores(bench: Bench, params: NoParams) -> np.ndarray:
     scores, labels = bench.scores(bench.states[0]).double(), bench.samples.y
     own = [values.gather(1, labels[:, None])[:, 0] for values in (scores, scores.softmax(1))]
     return np.array([[float(row[labels == c].mean()) for c in range(bench.classes)] for row in own])
+
+
+@measurements.register("length", on="nothing", version=1)
+def length(bench: Bench, params: NoParams) -> np.ndarray:
+    """The Euclidean length of the parameters, as a vector: of an update, how far it goes [1]."""
+    return np.array([float(bench.weights(bench.states[0]).norm())])
+
+
+@measurements.register("cosines", on="nothing", version=1)
+def cosines(bench: Bench, params: NoParams) -> np.ndarray:
+    """The cosine of the first vector with each of the others: of all parameters, then of each layer [others, 1 + layers].
+
+    A layer is a weight matrix or kernel, without its bias (S3 Table I). The cosine with a vector of zeros is 0.
+    """
+    first, *others = [[bench.weights(state), *bench.layers(state)] for state in bench.states]
+    return np.array([[_cosine(a, b) for a, b in zip(first, other, strict=True)] for other in others])
+
+
+class TrendsParams(Params):
+    """Which weights count."""
+
+    changed_by: Annotated[float, Field(ge=0)] = Field(
+        0.0, description="only weights count by whose update two further updates differ by more than this (ξ)"
+    )
+
+
+@measurements.register("trends", TrendsParams, on="nothing", version=1)
+def trends(bench: Bench, params: TrendsParams) -> np.ndarray:
+    """How three updates in a row, the latest last, agree in each layer [layers, 4] (S3 Eqs. 12, 13 and 19).
+
+    The cosines of the second with the third, of the first with the second, and of the first with the third, and how many weights
+    were counted. Two further updates select those: weights by which the two differ by more than ``changed_by``; all of a layer
+    where there are none.
+    """
+    first, second, third = (bench.layers(state) for state in bench.states[:3])
+    select = [bench.layers(state) for state in bench.states[3:]]
+    rows = []
+    for number, (a, b, c) in enumerate(zip(first, second, third, strict=True)):
+        if select:
+            chosen = (select[0][number] - select[1][number]).abs() > params.changed_by
+            if bool(chosen.any()):
+                a, b, c = a[chosen], b[chosen], c[chosen]
+        rows.append([_cosine(b, c), _cosine(a, b), _cosine(a, c), float(len(a))])
+    return np.array(rows)
+
+
+def _cosine(a: Tensor, b: Tensor) -> float:
+    lengths = float(a.norm() * b.norm())
+    return float(a @ b) / lengths if lengths else 0.0
 
 
 @measurements.register("soft-labels", on="public", version=1)

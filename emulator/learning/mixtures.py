@@ -29,17 +29,17 @@ def evaluate_cluster(lab: Lab, model: Handle, cluster: int) -> Evaluation:
 
 def evaluate_for(lab: Lab, model: Handle, clients: Sequence[int]) -> Evaluation:
     """A model on test data distributed as the data of these clients together."""
-    return _evaluate(lab, [(model, clients)])[0]
+    return evaluate_each(lab, [(model, clients)])[0]
 
 
 def evaluate_clients(lab: Lab, models: Sequence[Handle]) -> list[Evaluation]:
     """The model of each client on test data of the client's own distribution. Several clients may have the same model."""
     if len(models) != len(lab.clients.samples):
         raise ValueError(f"{len(models)} models for {len(lab.clients.samples)} clients")
-    return _evaluate(lab, [(model, [client]) for client, model in enumerate(models)])
+    return evaluate_each(lab, [(model, [client]) for client, model in enumerate(models)])
 
 
-def _evaluate(lab: Lab, cases: Sequence[tuple[Handle, Sequence[int]]]) -> list[Evaluation]:
+def evaluate_each(lab: Lab, cases: Sequence[tuple[Handle, Sequence[int]]]) -> list[Evaluation]:
     """Each model on test data as its clients hold it; what is missing is trained together."""
     from emulator.learning.lab import Evaluation
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from emulator.errors import HflError
-from emulator.learning.lab import Evaluation, Handle, Lab, Recipe, Train
+from emulator.learning.lab import Evaluation, Handle, Lab
 from emulator.learning.memo import RunMemory
+from emulator.learning.recipes import Distilled, Recipe, Train, Trainee
 from emulator.learning.timing import NOT_MEASURED
 from emulator.registry import Chosen
 from emulator.scenario.schema import Scenario
@@ -70,17 +71,18 @@ class ReplayLab(Lab):
     def train(
         self,
         model: Handle,
-        client: int,
+        client: Trainee,
         rule: Chosen,
         round: int,  # noqa: A002
         first_epoch: int = 0,
         memory: tuple[Handle, Handle] | None = None,
+        extra: Sequence[Distilled] = (),
     ) -> tuple[Handle, Handle | None]:
         """See `Lab.train`."""
-        place = (self._data_key, self._rule_key(rule), model, client, round, first_epoch, memory)
+        place = (self._data_key, self._rule_key(rule), model, client, round, first_epoch, memory, tuple(extra))
         known: tuple[Handle, Handle | None] | None = self._made.get(place)
         if known is None:
-            known = self._made[place] = super().train(model, client, rule, round, first_epoch, memory)
+            known = self._made[place] = super().train(model, client, rule, round, first_epoch, memory, extra)
         else:
             self.asked += 1
         return known
@@ -102,6 +104,13 @@ class ReplayLab(Lab):
             if self._scenario.stop.accuracy is not None:
                 raise
             return NOT_MEASURED
+
+    def evaluate_each(self, cases: Sequence[tuple[Handle, Sequence[int]]]) -> list[Evaluation]:
+        """See `Lab.evaluate_each`; nan where any of it is not known."""
+        try:
+            return super().evaluate_each(cases)
+        except NotKnownError:
+            return [NOT_MEASURED] * len(cases)
 
     def compute(self, handles: Sequence[Handle]) -> None:
         """Raises `NotKnownError`, unless there is nothing to compute."""

@@ -10,11 +10,9 @@ these hold, in turn.
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
@@ -27,6 +25,7 @@ from emulator.learning.facts import ModelFacts
 from emulator.learning.keys import content_key, from_npy, to_npy
 from emulator.learning.lab import ClientFacts, Evaluation, Handle, Subject, keys_of
 from emulator.learning.memo import RunMemory
+from emulator.learning.recipes import Trainee
 from emulator.registry import Chosen
 from emulator.scenario.schema import Scenario
 
@@ -59,7 +58,11 @@ class AnyLab(Protocol):
     def model_facts(self) -> ModelFacts:
         """See `Lab.model_facts`."""
 
-    def initial(self) -> Handle:
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """See `Lab.sample_shape`."""
+
+    def initial(self, number: int = 0) -> Handle:
         """See `Lab.initial`."""
 
     def zeros(self) -> Handle:
@@ -68,7 +71,7 @@ class AnyLab(Protocol):
     def train(
         self,
         model: Handle,
-        client: int,
+        client: Trainee,
         rule: Chosen,
         round: int,  # noqa: A002
         first_epoch: int = 0,
@@ -81,6 +84,9 @@ class AnyLab(Protocol):
 
     def evaluate(self, model: Handle, cluster: int | None = None) -> Evaluation:
         """See `Lab.evaluate`."""
+
+    def evaluate_each(self, cases: Sequence[tuple[Handle, Sequence[int]]]) -> list[Evaluation]:
+        """See `Lab.evaluate_each`."""
 
     def measure(self, measurement: Chosen | str, models: Sequence[Handle], client: int | None = None) -> np.ndarray:
         """See `Lab.measure`."""
@@ -133,11 +139,16 @@ class TimingLab:
             from emulator.learning.facts import model_facts
 
             shape, classes = self._outline.shape, self._outline.classes
-            return json.dumps(asdict(model_facts(untrained(self._scenario, shape, classes), shape))).encode()
+            return model_facts(untrained(self._scenario, shape, classes), shape).to_json()
 
-        return ModelFacts(**json.loads(self.memory.recall(content_key("facts", self._keys.model), compute)))
+        return ModelFacts.from_json(self.memory.recall(content_key("facts", 2, self._keys.model), compute))
 
-    def initial(self) -> Handle:
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """Channels, height and width of a sample."""
+        return self._outline.shape
+
+    def initial(self, number: int = 0) -> Handle:
         """The handle that stands for every model."""
         return self._model
 
@@ -148,7 +159,7 @@ class TimingLab:
     def train(
         self,
         model: Handle,
-        client: int,
+        client: Trainee,
         rule: Chosen,
         round: int,  # noqa: A002
         first_epoch: int = 0,
@@ -165,6 +176,10 @@ class TimingLab:
     def evaluate(self, model: Handle, cluster: int | None = None) -> Evaluation:
         """Nothing is measured."""
         return NOT_MEASURED
+
+    def evaluate_each(self, cases: Sequence[tuple[Handle, Sequence[int]]]) -> list[Evaluation]:
+        """Nothing is measured."""
+        return [NOT_MEASURED] * len(cases)
 
     def measure(self, measurement: Chosen | str, models: Sequence[Handle], client: int | None = None) -> np.ndarray:
         """Raises `InputError`: there are no models to look at."""

@@ -20,14 +20,17 @@ import torch
 from torch import Tensor, nn
 
 from emulator.errors import HflError
+from emulator.learning.brought import Block, fetch, joined, soft_classes
 from emulator.learning.flat import FlatModel
 from emulator.learning.layers import classifier_of
+from emulator.learning.recipes import Trainee
 from emulator.learning.rules import LocalParams, Rule
 from emulator.learning.stacked import CannotStackError, StackedModel
 from emulator.registry import Chosen
 from emulator.rng import derive, stream
 
 COPIES = 10  # clients in a stack
+POOLED = -1  # what random streams call the samples of several clients in one place
 # Forward FLOPs of a batch from which on arithmetic dominates and stacking gains nothing (benchmarks/training.py --models shows
 # both ways for every model). Convolutions on images of one channel gain from company for longer: alone they are inefficient.
 STACK_BELOW_FLOPS = 2.5e7
@@ -38,16 +41,18 @@ STACK_ONE_CHANNEL_BELOW_FLOPS = 1.3e8
 class TrainJob:
     """One local training. ``first_epoch`` counts the client's epochs within the round: it names the random streams.
 
-    ``shared`` and ``own`` are the states of a rule that has memory (see `emulator.learning.rules`).
+    ``shared`` and ``own`` are the states of a rule that has memory (see `emulator.learning.rules`). ``extra`` are samples beside
+    the client's own.
     """
 
     weights: Tensor
-    client: int
+    client: Trainee
     rule: Chosen
     round: int
     first_epoch: int
     shared: Tensor | None = None
     own: Tensor | None = None
+    extra: tuple[Block, ...] = ()
 
     def vectors(self) -> list[Tensor]:
         """What the rule's direction refers to: the anchor, and for rules with memory the shared and the own state."""
@@ -69,6 +74,10 @@ class TrainingData:
     x: Tensor
     y: Tensor
     parts: Sequence[np.ndarray]
+
+    def of(self, client: Trainee) -> np.ndarray:
+        """The indices of a client's samples, or of those of several."""
+        return self.parts[client] if isinstance(client, int) else np.concatenate([self.parts[c] for c in client])
 
 
 def keep_freed_memory() -> None:
@@ -121,7 +130,8 @@ class Trainer:
         by_rule: dict[str, list[int]] = {}
         for number, job in enumerate(jobs):
             params = job.rule.params
-            by_rule.setdefault(f"{job.rule.dump()} {params.step_size(job.round)}", []).append(number)
+            alike = f"{job.rule.dump()} {params.step_size(job.round)} {soft_classes(job.extra)}"
+            by_rule.setdefault(alike, []).append(number)
         for numbers in by_rule.values():
             params = jobs[numbers[0]].rule.params
             if self.stacks(params.batch_size):
@@ -146,10 +156,10 @@ class Trainer:
                 torch.manual_seed(
                     drawn.generator.initial_seed()
                 )  # for foreign modules that draw from torch's own stream
-            x = self._data.x[batch]
+            (x,), (y,) = fetch(self._data.x, self._data.y, batch[None], [drawn.brought])
             if x.dim() == 4:
                 x = x.contiguous(memory_format=torch.channels_last)
-            loss = nn.functional.cross_entropy(model.module(x), self._data.y[batch])
+            loss = nn.functional.cross_entropy(model.module(x), y)
             update.step(model.weights, model.gradient_of(loss, only), lambda g: [g.view(1, -1)])
         return _finish(job, model.state.clone(), drawn.steps * params.step_size(job.round), model.size)
 
@@ -182,7 +192,8 @@ class Trainer:
                 stack.drop = _Masks([None if p is None else p.drawn.counted(p.step) for p in places], rows)
             elif self._dropouts:
                 stack.drop = lambda shape, p: torch.ones(COPIES, rows, *shape)
-            self._stacked_step(stack, index, weight, update, only)
+            x, y = fetch(self._data.x, self._data.y, index, [None if p is None else p.drawn.brought for p in places])
+            self._stacked_step(stack, x, y, weight, update, only)
             for i, place in enumerate(places):
                 if place is None:
                     continue
@@ -194,11 +205,10 @@ class Trainer:
                     places[i] = None
 
     def _stacked_step(
-        self, stack: StackedModel, index: Tensor, weight: Tensor, update: Update, only: list[int] | None
+        self, stack: StackedModel, x: Tensor, y: Tensor, weight: Tensor, update: Update, only: list[int] | None
     ) -> None:
-        x, y = self._data.x[index], self._data.y[index]
         scores = stack.forward(x)
-        losses = nn.functional.cross_entropy(scores.flatten(0, 1), y.flatten(), reduction="none")
+        losses = nn.functional.cross_entropy(scores.flatten(0, 1), y.flatten(0, 1), reduction="none")
         update.step(stack.weights, stack.gradient_of((losses * weight.flatten()).sum(), only), stack.by_copy)
 
 
@@ -255,7 +265,12 @@ class _Drawn:
     def __init__(self, job: TrainJob, data: TrainingData, seed: int) -> None:
         self._job = job
         self._seed = seed
-        self._mine = data.parts[job.client]
+        self._mine = data.of(job.client)
+        self._name = job.client if isinstance(job.client, int) else POOLED
+        self.brought = joined(job.extra) if job.extra else None
+        if self.brought is not None:
+            behind = np.arange(len(data.y), len(data.y) + len(self.brought[1]))
+            self._mine = np.concatenate([self._mine, behind])
         self._rows: int = job.rule.params.batch_size
         self._each: int = -(-len(self._mine) // self._rows)
         self.steps: int = self._each * job.rule.params.epochs
@@ -263,7 +278,7 @@ class _Drawn:
         self._order = torch.empty(0, dtype=torch.int64)
 
     def _names(self, step: int) -> tuple[int, int, int]:
-        return self._job.client, self._job.round, self._job.first_epoch + step // self._each
+        return self._name, self._job.round, self._job.first_epoch + step // self._each
 
     def begins_epoch(self, step: int) -> bool:
         return step % self._each == 0
@@ -358,7 +373,8 @@ def _mask(sizes: Sequence[int], only: Sequence[int] | None) -> Tensor | None:
 def steps_of(job: TrainJob, data: TrainingData) -> int:
     """How many mini-batches a training has."""
     params: LocalParams = job.rule.params
-    return -(-len(data.parts[job.client]) // params.batch_size) * params.epochs
+    samples = len(data.of(job.client)) + sum(len(y) for _, y in job.extra)
+    return -(-samples // params.batch_size) * params.epochs
 
 
 def _finish(job: TrainJob, state: Tensor, travelled: float, size: int) -> Trained:

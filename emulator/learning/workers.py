@@ -1,39 +1,50 @@
 """Worker processes: as many trainers as there are cores, each with one thread, fed through shared memory.
 
 The parent deals a wave out so that every worker has about the same number of steps. Vectors travel in one shared table of
-rows that grows as needed; messages carry row numbers only. Data and model go to a worker once, when it starts. Who trains
-what changes no result (see `emulator.learning.trainer`).
+rows that grows as needed, samples that jobs bring along in another that is made anew only where they are others than before;
+messages carry row numbers only. Data and model go to a worker once, when it starts. Who trains what changes no result (see
+`emulator.learning.trainer`). Workers distil clients' data too.
 """
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from emulator import plugins
 from emulator.errors import HflError
+from emulator.learning.brought import Block
+from emulator.learning.distillation import DistilJob, distil_client
+from emulator.learning.recipes import Trainee
 from emulator.learning.trainer import Trained, Trainer, TrainingData, TrainJob
 from emulator.registry import Chosen
 
 
 @dataclass(frozen=True)
 class _Order:
-    """A job whose vectors stand in the table: the rows of what it reads and of what it is to write (-1: none)."""
+    """A job whose vectors stand in the table: the rows of what it reads and of what it is to write (-1: none).
+
+    ``extra`` are the first rows of its blocks in the table of samples, and their labels.
+    """
 
     number: int
-    client: int
+    client: Trainee
     rule: Chosen
     round: int
     first_epoch: int
     reads: tuple[int, int, int]
     writes: tuple[int, int]
+    extra: tuple[tuple[int, np.ndarray], ...]
 
 
 @dataclass(frozen=True)
@@ -56,6 +67,8 @@ class WorkerPool:
         setup = _Setup(module, shared, seed, forward_flops, sys.path, list(plugins.loaded))
         context = multiprocessing.get_context("spawn")
         self._table = torch.empty(0)
+        self._blocks: list[Tensor] = []  # that stand in the table of samples, one after another
+        self._samples = torch.empty(0)
         self._pipes: list[Connection] = []
         self._processes = []
         for _ in range(count):
@@ -81,28 +94,42 @@ class WorkerPool:
         """
         orders = self._lay_out(jobs)
         shares = deal(steps, len(self._pipes))
+        for number in self._answers(shares, lambda share: (self._table, self._samples, [orders[n] for n in share])):
+            state, own = orders[number].writes
+            yield number, Trained(self._table[state].clone(), None if own < 0 else self._table[own].clone())
+
+    def distil(self, jobs: Sequence[DistilJob], sizes: Sequence[float]) -> Iterator[tuple[int, Block]]:
+        """Distils clients' data; yields the number of each job and its result, in the order in which they end.
+
+        ``sizes`` says how long each job is. Raises as `train`.
+        """
+        shares = deal(sizes, len(self._pipes))
+        for number, x, y in self._answers(shares, lambda share: [(n, jobs[n]) for n in share]):
+            yield number, (torch.from_numpy(x), torch.from_numpy(y))
+
+    def _answers(self, shares: list[list[int]], message: Callable[[list[int]], object]) -> Iterator[Any]:
+        """Sends every worker the message about its share; what they answer, one answer for each job."""
         for pipe, share in zip(self._pipes, shares, strict=True):
             try:
-                pipe.send((self._table, [orders[n] for n in share]))
+                pipe.send(message(share))
             except (BrokenPipeError, ConnectionResetError):
                 raise self._death(pipe) from None
         left = {id(pipe): len(share) for pipe, share in zip(self._pipes, shares, strict=True)}
         while any(left.values()):
             for ready in wait([p for p in self._pipes if left[id(p)]]):
                 assert isinstance(ready, Connection)
-                number = self._receive(ready)
+                answer = self._receive(ready)
                 left[id(ready)] -= 1
-                state, own = orders[number].writes
-                yield number, Trained(self._table[state].clone(), None if own < 0 else self._table[own].clone())
+                yield answer
 
-    def _receive(self, pipe: Connection) -> int:
+    def _receive(self, pipe: Connection) -> Any:
         try:
             message = pipe.recv()
         except (EOFError, ConnectionResetError):
             raise self._death(pipe) from None
         if isinstance(message, BaseException):
             raise message
-        return int(message)
+        return message
 
     def _death(self, pipe: Connection) -> HflError:
         process = self._processes[self._pipes.index(pipe)]
@@ -120,21 +147,32 @@ class WorkerPool:
             self._table = _shared(torch.empty(rows + rows // 4, width))
         for key, vector in vectors.items():
             self._table[row_of[key]].copy_(vector)
+        first_row = self._lay_out_samples(jobs)
         orders, free = [], len(vectors)
         for number, job in enumerate(jobs):
             first, second, third = (-1 if v is None else row_of[id(v)] for v in (job.weights, job.shared, job.own))
             writes = (free, -1 if job.own is None else free + 1)
             free += 1 if job.own is None else 2
+            extra = tuple((first_row[id(x)], y.numpy()) for x, y in job.extra)
             orders.append(
-                _Order(number, job.client, job.rule, job.round, job.first_epoch, (first, second, third), writes)
+                _Order(number, job.client, job.rule, job.round, job.first_epoch, (first, second, third), writes, extra)
             )
         return orders
 
+    def _lay_out_samples(self, jobs: Sequence[TrainJob]) -> dict[int, int]:
+        """Sees to it that the samples that jobs bring stand in their table; the first row of each block, by its id."""
+        blocks = list({id(x): x for job in jobs for x, _ in job.extra}.values())
+        if list(map(id, blocks)) != list(map(id, self._blocks)):
+            self._samples = _shared(torch.cat(blocks)) if blocks else torch.empty(0)
+            self._blocks = blocks
+        ends = itertools.accumulate(map(len, blocks))
+        return {id(block): end - len(block) for block, end in zip(blocks, ends, strict=True)}
 
-def deal(sizes: Sequence[int], hands: int) -> list[list[int]]:
+
+def deal(sizes: Sequence[float], hands: int) -> list[list[int]]:
     """Divides jobs so that the hands get about equal sums: the longest first, each to whoever has least so far."""
     shares: list[list[int]] = [[] for _ in range(hands)]
-    loads = [0] * hands
+    loads = [0.0] * hands
     for number in sorted(range(len(sizes)), key=lambda n: -sizes[n]):
         hand = loads.index(min(loads))
         shares[hand].append(number)
@@ -143,7 +181,7 @@ def deal(sizes: Sequence[int], hands: int) -> list[list[int]]:
 
 
 def _work(pipe: Connection, setup: _Setup) -> None:
-    """A worker's whole life: waits for orders, trains, says when each is done; ends when the parent is gone."""
+    """A worker's whole life: waits for orders, trains or distils, says when each is done; ends when the parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends its workers itself
     torch.set_num_threads(1)
     sys.path[:] = setup.path
@@ -151,11 +189,17 @@ def _work(pipe: Connection, setup: _Setup) -> None:
     trainer = Trainer(setup.module, setup.data, setup.seed, setup.forward_flops)
     while True:
         try:
-            table, orders = pipe.recv()
+            message = pipe.recv()
         except (EOFError, ConnectionResetError):
             return
         try:
-            for index, trained in trainer.train([_job(table, order) for order in orders]):
+            if isinstance(message, list):
+                for number, job in message:
+                    x, y = distil_client(setup.data.x, setup.data.y, setup.data.parts, job, setup.seed)
+                    pipe.send((number, x.numpy(), y.numpy()))
+                continue
+            table, samples, orders = message
+            for index, trained in trainer.train([_job(table, samples, order) for order in orders]):
                 order = orders[index]
                 table[order.writes[0]].copy_(trained.state)
                 if trained.own is not None:
@@ -165,10 +209,11 @@ def _work(pipe: Connection, setup: _Setup) -> None:
             pipe.send(error)
 
 
-def _job(table: Tensor, order: _Order) -> TrainJob:
+def _job(table: Tensor, samples: Tensor, order: _Order) -> TrainJob:
     weights, shared, own = (None if row < 0 else table[row] for row in order.reads)
     assert weights is not None
-    return TrainJob(weights, order.client, order.rule, order.round, order.first_epoch, shared, own)
+    extra = tuple((samples[row : row + len(y)], torch.from_numpy(y)) for row, y in order.extra)
+    return TrainJob(weights, order.client, order.rule, order.round, order.first_epoch, shared, own, extra)
 
 
 def _shared(tensor: Tensor) -> Tensor:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-
 import numpy as np
 from pydantic import Field
 
@@ -12,6 +9,7 @@ from emulator.grouping.formation.hierarchical import HierarchicalParams, hierarc
 from emulator.grouping.view import ClientView
 from emulator.learning.lab import Handle
 from emulator.ledger import Tag
+from emulator.methods.clusters import Clusters
 from emulator.methods.estimators.asking import ask_everybody
 from emulator.methods.session import Session
 from emulator.registry import Chosen, Params
@@ -26,23 +24,6 @@ class Dividing(Params):
 
     round: Count = Field(description="the global round after which the clients are divided")
     clusters: Count = Field(3, description="how many clusters they become")
-
-
-@dataclass(frozen=True)
-class Clusters:
-    """A model for each cluster, and the cluster of each client. There is one to begin with."""
-
-    models: tuple[Handle, ...]
-    of: np.ndarray = field(repr=False)
-
-    def shares(self) -> list[tuple[Handle, float]]:
-        """The models, each with the share of the clients that use it."""
-        sizes = np.bincount(self.of, minlength=len(self.models))
-        return [(model, float(size) / len(self.of)) for model, size in zip(self.models, sizes, strict=True)]
-
-    def but(self, changed: Mapping[int, Handle]) -> Clusters:
-        """The same clusters, some with another model."""
-        return Clusters(tuple(changed.get(c, model) for c, model in enumerate(self.models)), self.of)
 
 
 def divide(session: Session, params: Dividing, local: Chosen, model: Handle, t: int) -> Steps:

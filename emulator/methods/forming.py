@@ -134,3 +134,17 @@ def present(session: Session, params: GroupSlots, group: Group) -> Group | None:
     if server is None or len(members) < params.min_members:
         return None
     return replace(group, aggregator=server, members=tuple(members))
+
+
+def somebody(session: Session, aggregator: str, number: int, members: Sequence[int], least: int) -> Steps:
+    """Waits until so many of these clients are there; returns them as a group of this number. None: never."""
+    world = session.world
+    while True:
+        server = world.server(aggregator)
+        there = [] if server is None else world.present(members, server)
+        if server is not None and len(there) >= least:
+            return Group(number, server, tuple(there))
+        back = world.until_return()
+        if back is None:
+            return None
+        yield back

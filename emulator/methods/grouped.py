@@ -29,7 +29,8 @@ from emulator.grouping.sampling import draw
 from emulator.grouping.view import Floats, group_view
 from emulator.learning.lab import Handle
 from emulator.ledger import Tag
-from emulator.methods.dividing import Clusters, Dividing, divide
+from emulator.methods.clusters import one_cluster
+from emulator.methods.dividing import Dividing, divide
 from emulator.methods.estimators import learn
 from emulator.methods.forming import charge_formation, enquiry, form, until_somebody
 from emulator.methods.memory import RuleMemory
@@ -102,7 +103,7 @@ def grouped(session: Session, params: GroupedParams) -> Steps:
     needs = (*params.formation.plugin.facts["needs"], *params.sampling.plugin.facts["needs"])
     estimates = yield from learn(session, needs, params.estimator, enquiry(session, params))
     groups: list[Group] = []
-    clusters = Clusters((model,), np.zeros(session.scenario.topology.clients, dtype=np.int64))
+    clusters = one_cluster(model, session.scenario.topology.clients)
     for t in itertools.count(1):
         if params.dividing is not None and t == params.dividing.round + 1:
             clusters = yield from divide(session, params.dividing, params.local, clusters.models[0], t)
@@ -110,7 +111,7 @@ def grouped(session: Session, params: GroupedParams) -> Steps:
         if not groups or params.schedule(t - 1, len(clusters.of)):
             groups = form(session, scheduled(session, params, t), t, estimates, clusters.of)
             yield from charge_formation(session, params.formation, groups, t)
-        ready = yield from until_somebody(session, params, groups, clusters.shares())
+        ready = yield from until_somebody(session, params, groups, clusters)
         if not ready:
             return
         chosen, draws = sample(session, params, ready, t)
@@ -121,7 +122,7 @@ def grouped(session: Session, params: GroupedParams) -> Steps:
         ]
         outcomes = yield from global_round(session, params, chosen, clusters.models, rounds)
         clusters = clusters.but(average(session, params, chosen, outcomes, draws, memory))
-        if session.end_round(t, clusters.shares()):
+        if session.end_round(t, clusters):
             return
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ from emulator.grouping.diagnostics import Grouping
 from emulator.learning.lab import Handle
 from emulator.learning.timing import AnyLab
 from emulator.ledger import EVALUATION, HOPS, Tag
+from emulator.methods.clusters import Clusters, cluster_metrics, one_cluster
 from emulator.registry import Params
 from emulator.scenario.schema import Scenario
 from emulator.world.world import World
@@ -23,11 +24,16 @@ METRICS = (
     "bytes_wasted", "cost_training_s", "cost_group_s", "cost_s", "cost_wasted_s", "energy_j",
 )  # fmt: skip
 
+# Further tables that a method may fill: the tree of clusters, how stable and how similar their members' updates are, and how they
+# would have been split.
+TABLES = ("clusters", "stability", "similarity", "trials")
+
 NOBODY_LEFT = "nobody left"  # why a run stopped
 
-# The global model; where several stand in its place, each with its share of the clients.
-Models = Handle | Sequence[tuple[Handle, float]]
-Metrics = dict[str, float]  # one row of metrics.csv: a value for each name in METRICS; nan where it was not measured
+Models = Handle | Clusters  # the global model, or those that stand in its place
+# One row of metrics.csv: a value for each name in METRICS, and in CLUSTER_METRICS where clusters are judged; nan where it was not
+# measured.
+Metrics = dict[str, float]
 
 
 class MethodParams(Params):
@@ -47,6 +53,7 @@ class Session:
     on_round: Callable[[int, Metrics], None] = lambda _round, _totals: None  # told after every round, evaluated or not
     metrics: list[Metrics] = field(default_factory=list)
     groupings: list[Grouping] = field(default_factory=list)  # every formation of groups, in the order of rounds
+    tables: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: {name: [] for name in TABLES})
     stopped_by: str = ""
     rounds: int = 0
 
@@ -97,6 +104,17 @@ class Session:
         self.end_early("time", model)
         return True
 
+    @property
+    def judges_clusters(self) -> bool:
+        """Whether accuracies by cluster and by client are measured too."""
+        wanted, partition = self.scenario.evaluate.clusters, self.scenario.data.partition
+        makes = partition.plugin.facts.get("clusters") or self.scenario.method.plugin.facts.get("clusters")
+        return bool(makes) if wanted is None else wanted
+
+    def note(self, table: str, row: dict[str, Any]) -> None:
+        """Adds a row to one of the run folder's further tables (`TABLES`)."""
+        self.tables[table].append(row)
+
     def note_groups(self, grouping: Grouping) -> None:
         """Keeps the diagnostics of groups that were formed, for the run folder."""
         self.groupings.append(grouping)
@@ -112,14 +130,16 @@ class Session:
         return next((name for name, (key, limit) in limits.items() if limit is not None and totals[key] >= limit), "")
 
     def _evaluate(self, round: int, model: Models) -> Metrics:  # noqa: A002
-        shares = [(model, 1.0)] if isinstance(model, Handle) else model
-        results = [(self.lab.evaluate(each), share) for each, share in shares]
+        clusters = one_cluster(model, self.scenario.topology.clients) if isinstance(model, Handle) else model
+        results = [(self.lab.evaluate(each), share) for each, share in clusters.shares() if share]
         self.world.ledger.add(EVALUATION, "cloud", self.world.now, self.world.now, Tag("evaluation", round))
         row = self._totals(round) | {
             "accuracy": sum(share * result.accuracy for result, share in results),
             "loss": sum(share * result.loss for result, share in results),
         }
         row = {name: row[name] for name in METRICS}
+        if self.judges_clusters:
+            row |= cluster_metrics(self.lab, clusters)
         self.metrics.append(row)
         return row
 

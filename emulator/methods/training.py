@@ -6,7 +6,7 @@ its server went down.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pydantic import Field
@@ -75,25 +75,40 @@ def parallel(session: Session, group: Group, model: Handle, at: GroupRound, wait
     uploads. Without one, each member sends its model as soon as it is trained. Members that are lost, or for whom the group
     does not wait, are left out; those who stay pay what the operation takes to go on without them.
     """
-    world, lab, started_s = session.world, session.lab, session.world.now
+    left = yield from members_work(session, group, at, waits)
+    if left is None:
+        return None
+    return Outcome(averaged(session, train_each(session, model, left, at)), tuple(left))
+
+
+def members_work(session: Session, group: Group, at: GroupRound, waits: Waits) -> Steps:
+    """The time that a parallel round takes. Returns the members whose models came back; None where the group gave up."""
+    world, started_s = session.world, session.world.now
     asked = world.present(group.members, group.aggregator)
     if len(asked) < waits.least:
         return None
     left = (
         yield from together(session, group, asked, at) if world.calm else side_by_side(session, group, asked, at, waits)
     )
-    if len(left) < max(waits.least, least_members(at.operation, len(asked))) or not world.was_up(
-        group.aggregator, started_s
-    ):
-        return None
-    samples, first_epoch = lab.clients.samples, at.group_round * at.local.params.epochs
-    trained = []
-    for client in left:
-        result, own = lab.train(model, client, at.local, at.round, first_epoch, at.memory.of(client))
+    enough = len(left) >= max(waits.least, least_members(at.operation, len(asked)))
+    return left if enough and world.was_up(group.aggregator, started_s) else None
+
+
+def train_each(session: Session, model: Handle, clients: Sequence[int], at: GroupRound) -> dict[int, Handle]:
+    """What each client makes of a model in a round."""
+    trained = {}
+    for client in clients:
+        first_epoch, memory = at.group_round * at.local.params.epochs, at.memory.of(client)
+        trained[client], own = session.lab.train(model, client, at.local, at.round, first_epoch, memory)
         at.memory.keep(client, own)
-        trained.append(result)
-    total = int(samples[left].sum())
-    return Outcome(lab.combine(trained, [int(samples[c]) / total for c in left]), tuple(left))
+    return trained
+
+
+def averaged(session: Session, models: Mapping[int, Handle]) -> Handle:
+    """The average of clients' models, weighted by their samples."""
+    samples = session.lab.clients.samples
+    total = int(samples[list(models)].sum())
+    return session.lab.combine(list(models.values()), [int(samples[c]) / total for c in models])
 
 
 def together(session: Session, group: Group, asked: Sequence[int], at: GroupRound) -> Steps:

@@ -212,6 +212,11 @@ class Evaluate(Params):
 
     every: Count = Field(1, description="rounds between two evaluations")
     samples: Count | None = Field(None, description="test on the first so many test samples only")
+    clusters: bool | None = Field(
+        None,
+        description="accuracy by cluster and by client too, on data distributed as theirs; without it, where the partition makes "
+        "clusters or the method has a model for each",
+    )
 
 
 class Output(Params):

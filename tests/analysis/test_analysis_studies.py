@@ -15,9 +15,9 @@ from analysis_samples import metrics, write_folder
 from matplotlib.figure import Figure
 
 from analysis import studies
-from analysis.figures import CostAccuracy, GridTable, cost_accuracy, grid_table
 from analysis.plots import grid_table as grid_plot
-from analysis.plots.cost_accuracy import plot_means
+from analysis.plots.cost_accuracy import CostAccuracy, cost_accuracy, plot_means
+from analysis.plots.grid_table import GridTable, grid_table
 from analysis.quantities import AXES
 from analysis.seeds import mean_and_interval, mean_curve
 from analysis.studies import load_study, per_run, summarise

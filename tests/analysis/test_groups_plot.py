@@ -46,7 +46,7 @@ def test_the_last_panel_shows_what_balance_costs() -> None:
     points = plot(RULES).axes[-1]
     assert [(line.get_xdata()[0], line.get_ydata()[0]) for line in points.lines] == [(2, 0.9), (2, 0.88), (2.3, 0.4)]  # type: ignore[index]
     assert points.get_xlim()[0] == points.get_ylim()[0] == 0
-    assert points.get_xlabel() == "Overhead of a client in a group round (s)"
+    assert points.get_xlabel() == "Overhead of a client\nin a group round (s)"
     boxes = [text.get_window_extent() for text in points.texts]
     assert sorted(text.get_text() for text in points.texts) == ["cdg", "cov", "random"]
     for i, one in enumerate(boxes):

@@ -127,6 +127,7 @@ CHANGES = [
     ("stop.accuracy=0.9", False),
     ("evaluate.every=2", False),
     ("evaluate.samples=5", False),
+    ("evaluate.clusters=true", False),
     ("output.against=[fedavg]", False),
     ("output.plot=false", False),
     ("output.checkpoint=1 s", False),

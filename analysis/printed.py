@@ -1,0 +1,190 @@
+"""Tables over methods, with means over seeds, as text, CSV, Markdown and LaTeX.
+
+A kind of table is a function in `KINDS`: from series of runs (and a target accuracy) to the figures and how people read them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from analysis import activity
+from analysis.quantities import accuracy_text, bytes_text, check_accuracy, cost_text, energy_text, time_text
+from analysis.runs import Run, check_trained
+from analysis.seeds import mean_and_interval
+from analysis.series import Given, as_series
+from analysis.studies import with_interval
+from analysis.tables import UNKNOWN, common_target, first_reach
+from analysis.texttable import TextTable
+from emulator.errors import InputError, suggestion
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SLOWEST = 10  # clients that a table of stragglers shows
+
+
+@dataclass(frozen=True, eq=False)
+class Printed:
+    """A table twice: ``data`` in SI units and full precision, ``sections`` for people."""
+
+    data: pd.DataFrame
+    sections: tuple[TextTable, ...]
+
+    def text(self) -> str:
+        """For a terminal."""
+        return "\n\n".join(section.text() for section in self.sections) + "\n"
+
+    def markdown(self) -> str:
+        """In Markdown."""
+        return "\n\n".join(section.markdown() for section in self.sections) + "\n"
+
+    def latex(self) -> str:
+        """In LaTeX; the tables need the package ``booktabs``."""
+        return "\n\n".join(section.latex() for section in self.sections) + "\n"
+
+    def csv(self) -> str:
+        """As CSV: all columns in SI units and full precision; what is not known, or was not reached, is empty."""
+        return str(self.data.to_csv(index=False, lineterminator="\n"))
+
+
+FORMATS: dict[str, Callable[[Printed], str]] = {
+    "text": Printed.text, "csv": Printed.csv, "markdown": Printed.markdown, "latex": Printed.latex,
+}  # fmt: skip
+
+_Text = Callable[[float], str]
+# Columns of metrics.csv, what they are called, and how they are written.
+_TAKEN: dict[str, tuple[str, _Text]] = {
+    "round": ("round", lambda value: f"{value:.3g}"),
+    "time_s": ("time", time_text),
+    "bytes_total": ("data", bytes_text),
+    "cost_s": ("cost", cost_text),
+    "energy_j": ("energy", energy_text),
+}
+
+
+def cost_to_target(given: Sequence[Given], target: float | None = None) -> Printed:
+    """What reaching an accuracy took each method: rounds, time, data, cost and energy; means over the seeds that reached it.
+
+    ``target`` is a share, by default the highest whole per cent that all runs reach. Nothing is interpolated: the first
+    evaluation with at least this accuracy counts. Raises `InputError` where a run has no accuracies or the target is no share.
+    """
+    series = as_series(given)
+    check_trained(run for each in series for run in each.runs)
+    goal = common_target([run for each in series for run in each.runs]) if target is None else check_accuracy(target)
+    rows = []
+    for each in series:
+        reached = [reach for run in each.runs if (reach := first_reach(run.metrics, goal)) is not None]
+        row: dict[str, Any] = {
+            "label": each.label, "target_accuracy": goal, "seeds": len(each.runs), "reached": len(reached),
+        }  # fmt: skip
+        for column in _TAKEN:
+            row |= _mean(column, [float(reach[column]) for reach in reached])  # type: ignore[literal-required]
+        rows.append(row)
+    several = any(row["seeds"] > 1 for row in rows)
+    title = f"To reach {100 * goal:.4g} % test accuracy"
+    title += "; mean of the seeds that did ± half of the 95 % interval" if several else ""
+    cells = tuple(
+        (
+            row["label"],
+            f"{row['reached']} of {row['seeds']}",
+            *(_pair(row, column, text, bool(row["reached"])) for column, (_, text) in _TAKEN.items()),
+        )
+        for row in rows
+    )
+    return _printed(rows, title, ("method", "reached", *(name for name, _ in _TAKEN.values())), cells, 1)
+
+
+def totals(given: Sequence[Given], target: float | None = None) -> Printed:
+    """How each method ended: final and best accuracy, rounds, time, data, cost and energy of the whole run; means over seeds."""
+    rows = []
+    for each in as_series(given):
+        row: dict[str, Any] = {"label": each.label, "seeds": len(each.runs)}
+        row |= _mean("final_accuracy", [float(run.metrics["accuracy"].iloc[-1]) for run in each.runs])
+        row |= _mean("best_accuracy", [float(run.metrics["accuracy"].max()) for run in each.runs])
+        for column in _TAKEN:
+            row |= _mean(column, [float(run.metrics[column].iloc[-1]) for run in each.runs])
+        rows.append(row)
+    title = "Whole runs" + (
+        "; mean of the seeds ± half of the 95 % interval" if any(r["seeds"] > 1 for r in rows) else ""
+    )
+    header = ("method", "seeds", "final accuracy", "best accuracy", *(name for name, _ in _TAKEN.values()))
+    texts: dict[str, _Text] = {"final_accuracy": accuracy_text, "best_accuracy": accuracy_text}
+    texts |= {column: text for column, (_, text) in _TAKEN.items()}
+    cells = tuple((row["label"], str(row["seeds"]), *(_pair(row, c, t) for c, t in texts.items())) for row in rows)
+    return _printed(rows, title, header, cells, 1)
+
+
+def breakdown(given: Sequence[Given], target: float | None = None) -> Printed:
+    """Where the clients' time goes by method, in client-seconds over the whole run; means over seeds."""
+    rows = []
+    for each in as_series(given):
+        seconds = [activity.totals(run) for run in each.runs]
+        row: dict[str, Any] = {"label": each.label, "seeds": len(each.runs)}
+        for part, column in activity.COLUMNS.items():
+            row |= _mean(column, [s[part] for s in seconds])
+        rows.append(row)
+    columns = [c for c in activity.COLUMNS.values() if any(row[f"{c}_mean"] > 0 for row in rows)]
+    names = [part for part, column in activity.COLUMNS.items() if column in columns]
+    several = any(row["seeds"] > 1 for row in rows)
+    title = "Time of the clients in client-seconds" + ("; mean of the seeds" if several else "")
+    cells = tuple((row["label"], *(f"{row[f'{c}_mean']:,.1f}" for c in columns)) for row in rows)
+    return _printed(rows, title, ("method", *names), cells, 1)
+
+
+def stragglers(given: Sequence[Given], target: float | None = None) -> Printed:
+    """The slowest clients of each run: how long they are busy and wait in a group round, and how often they are the slowest."""
+    import pandas as pd
+
+    tables, sections = [], []
+    runs: list[tuple[str, Run]] = [(each.title, each.first) for each in as_series(given)]
+    for label, run in runs:
+        table = activity.stragglers(run)
+        table.insert(0, "label", label)
+        tables.append(table)
+        median_s = float(table["own_s"].median())
+        cells = tuple(
+            (
+                f"client-{row['client']}", row["device"] or UNKNOWN, time_text(row["own_s"]), time_text(row["waiting_s"]),
+                f"{row['own_s'] / median_s:.2f}" if median_s else UNKNOWN, f"{row['slowest']} of {row['turns']}",
+            )
+            for row in table.iloc[::-1].head(SLOWEST).to_dict("records")
+        )  # fmt: skip
+        header = ("client", "device", "busy", "waits", "times the median", "slowest of its group")
+        title = f"{label}: slowest clients, mean of their group rounds"
+        sections.append(TextTable(title, header, cells, (False, False, True, True, True, True)))
+    return Printed(pd.concat(tables, ignore_index=True), tuple(sections))
+
+
+KINDS: dict[str, Callable[[Sequence[Given], float | None], Printed]] = {
+    "cost-to-target": cost_to_target, "totals": totals, "breakdown": breakdown, "stragglers": stragglers,
+}  # fmt: skip
+
+
+def table(kind: str, given: Sequence[Given], target: float | None = None) -> Printed:
+    """A table of a kind; raises `InputError` where there is none of that name, and as the kinds do."""
+    if kind not in KINDS:
+        raise InputError(f"unknown table '{kind[:60]}'; {suggestion(kind, KINDS)}")
+    return KINDS[kind](given, target)
+
+
+def _mean(column: str, values: Sequence[float]) -> dict[str, float]:
+    mean, half = mean_and_interval(values)
+    return {f"{column}_mean": mean, f"{column}_ci95": half}
+
+
+def _pair(row: Mapping[str, Any], column: str, text: _Text, reached: bool = True) -> str:
+    mean, half = row[f"{column}_mean"], row[f"{column}_ci95"]
+    half = math.nan if half <= 1e-9 * abs(mean) else half  # all seeds alike
+    return UNKNOWN if reached and math.isnan(mean) else with_interval(mean, half, text)
+
+
+def _printed(
+    rows: Sequence[dict[str, Any]], title: str, header: tuple[str, ...], cells: tuple[tuple[str, ...], ...], left: int
+) -> Printed:
+    import pandas as pd
+
+    right = (*(False for _ in range(left)), *(True for _ in header[left:]))
+    return Printed(pd.DataFrame(rows), (TextTable(title, header, cells, right),))

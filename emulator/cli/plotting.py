@@ -1,0 +1,118 @@
+"""Commands that show what runs measured: plot and table."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from typer.core import TyperCommand
+
+from emulator.cli.app import PluginOption, app, import_plugins, out
+from emulator.errors import InputError, suggestion
+from emulator.files import write_text
+
+FoldersArgument = Annotated[
+    list[Path], typer.Argument(metavar="RUN...", help="Run folders, or the folder of one study.", show_default=False)
+]
+
+
+class _WithKinds(TyperCommand):
+    """A command whose help ends with the kinds that there are now, a line each."""
+
+    @staticmethod
+    def kinds() -> list[tuple[str, str]]:
+        """Names and what they are."""
+        raise NotImplementedError
+
+    def format_help(self, ctx: typer.Context, formatter: object) -> None:  # type: ignore[override]
+        """The usual help, and the kinds."""
+        super().format_help(ctx, formatter)  # type: ignore[arg-type]
+        width = max(len(name) for name, _ in self.kinds())
+        out.print("\nKinds:")
+        for name, what in self.kinds():
+            out.print(f"  {name.ljust(width)}  {escape(what)}")
+
+
+class _PlotCommand(_WithKinds):
+    @staticmethod
+    def kinds() -> list[tuple[str, str]]:
+        from emulator.registry import figures
+
+        return [(name, figures[name].summary) for name in figures.names()]
+
+
+class _TableCommand(_WithKinds):
+    @staticmethod
+    def kinds() -> list[tuple[str, str]]:
+        from analysis.printed import KINDS
+
+        return [(name, (function.__doc__ or "").partition("\n")[0]) for name, function in KINDS.items()]
+
+
+@app.command(cls=_PlotCommand, no_args_is_help=True)
+def plot(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="What to draw; see below, or 'hfl list plots'.")],
+    folders: FoldersArgument,
+    out_files: Annotated[
+        list[Path] | None,
+        typer.Option("--out", metavar="FILE", help="PNG, SVG or PDF. Repeatable. (default: KIND.png)"),
+    ] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="An option of the kind, for example x=time. Repeatable."),
+    ] = None,
+    title: Annotated[str, typer.Option(help="What stands above the picture.")] = "",
+    plugin: PluginOption = None,
+) -> None:
+    """Draw a picture of runs or of a study. Runs that differ in their seed alone are shown together."""
+    import_plugins(plugin)
+    from analysis.figures import choose, draw
+    from analysis.series import load_results
+    from emulator.scenario.load import override
+    from emulator.yamlfile import parse
+
+    options = parse("{}", f"hfl plot {kind}")
+    for change in changes or ():
+        override(options, change)
+    if title:
+        options.data["title"] = title
+    chosen = choose(kind, options)
+    if chosen.params.file:
+        raise InputError("--set file: name the files with --out")
+    paths = out_files or [Path(f"{kind}.png")]
+    draw(chosen, load_results(folders), paths)
+    out.print(f"wrote {', '.join(escape(str(path)) for path in paths)}")
+
+
+@app.command(cls=_TableCommand, no_args_is_help=True)
+def table(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="Which table; see below.")],
+    folders: FoldersArgument,
+    target: Annotated[
+        float | None,
+        typer.Option(
+            help="Accuracy (a share) to reach. (default: the study's, or the highest that all runs reach)",
+            show_default=False,
+        ),
+    ] = None,
+    form: Annotated[str, typer.Option("--format", help="One of text, csv, markdown and latex.")] = "text",
+    out_file: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write it here instead.")] = None,
+) -> None:
+    """Print a table of runs or of a study, with means over seeds."""
+    from analysis import printed
+    from analysis.figures import SeriesFigure, series_of
+    from analysis.series import load_results
+
+    if form not in printed.FORMATS:
+        raise InputError(f"unknown format '{form[:60]}'; {suggestion(form, printed.FORMATS)}")
+    results = load_results(folders)
+    made = printed.table(kind, series_of(results, SeriesFigure()), results.target if target is None else target)
+    text = printed.FORMATS[form](made)
+    if out_file is None:
+        sys.stdout.write(text)
+    else:
+        write_text(out_file, text)
+        out.print(f"wrote {escape(str(out_file))}")

@@ -1,0 +1,58 @@
+"""Commands that hand runs on: report and export."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from emulator.cli.app import app, out
+from emulator.errors import InputError
+from emulator.files import write_text
+
+REPORT = "report.html"
+
+
+@app.command(no_args_is_help=True)
+def report(
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="RUN|STUDY...", help="Run folders, or the folder of one study.")
+    ],
+    out_file: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="The page. (default: report.html in the folder)")
+    ] = None,
+) -> None:
+    """Write one HTML page about a run, several runs or a study: summary, curves, breakdowns, time line, groups, scenario."""
+    from analysis.report import report as page
+
+    text = page(folders)
+    path = out_file or (folders[0] / REPORT if len(folders) == 1 else Path(REPORT))
+    write_text(path, text)
+    out.print(f"wrote {escape(str(path))}")
+
+
+@app.command(no_args_is_help=True)
+def export(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    tensorboard: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write TensorBoard event files: every metric by round.")
+    ] = None,
+    csv: Annotated[
+        Path | None, typer.Option("--csv", metavar="DIR", help="Write all tables of the run as CSV.")
+    ] = None,
+) -> None:
+    """Export a run to TensorBoard or to CSV files."""
+    from analysis import export as exporting
+    from analysis.runs import load_run
+
+    if tensorboard is None and csv is None:
+        raise InputError("say what to export to: --tensorboard DIR, --csv DIR, or both")
+    run = load_run(folder)
+    if csv is not None:
+        written = exporting.to_csv(run, csv)
+        out.print(f"wrote {', '.join(escape(path.name) for path in written)} -> {escape(str(csv))}")
+    if tensorboard is not None:
+        exporting.to_tensorboard(run, tensorboard)
+        out.print(f"wrote TensorBoard events -> {escape(str(tensorboard))}")

@@ -1,0 +1,53 @@
+"""Samples that a training has beside the client's own: other clients' distilled data.
+
+They are brought along by the job, block by block, and stand behind the samples of the data set: an index beyond those counts
+into what the job brings. Who else is trained at the same time does not matter to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+# Samples, and their labels: int64 [n], or soft targets, float32 [n, classes].
+Block = tuple[Tensor, Tensor]
+
+
+def soft_classes(blocks: Sequence[Block]) -> int:
+    """The number of classes if any block has soft targets (all are then taken as soft ones), else 0."""
+    return next((y.shape[1] for _, y in blocks if y.dim() == 2), 0)
+
+
+def joined(blocks: Sequence[Block]) -> Block:
+    """All blocks as one; with soft targets where any of them has some."""
+    classes = soft_classes(blocks)
+    labels = [_soft(y, classes) if classes and y.dim() == 1 else y for _, y in blocks]
+    return torch.cat([x for x, _ in blocks]), torch.cat(labels)
+
+
+def fetch(x: Tensor, y: Tensor, index: Tensor, brought: Sequence[Block | None]) -> Block:
+    """Samples and labels at the indices [copies, rows] of several trainings, one block (or none) for each.
+
+    ``x`` and ``y`` are those of the data set. The labels are soft for all if any block's are.
+    """
+    if not any(block is not None for block in brought):
+        return x[index], y[index]
+    own = index < len(y)
+    at = torch.where(own, index, 0)
+    samples, labels = x[at], y[at]
+    classes = soft_classes([block for block in brought if block is not None])
+    if classes:
+        labels = _soft(labels, classes)
+    for copy, block in enumerate(brought):
+        if block is not None:
+            rows = ~own[copy]
+            beyond = index[copy][rows] - len(y)
+            samples[copy, rows], labels[copy, rows] = block[0][beyond], block[1][beyond]
+    return samples, labels
+
+
+def _soft(labels: Tensor, classes: int) -> Tensor:
+    return one_hot(labels, classes).float()

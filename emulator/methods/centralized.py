@@ -1,0 +1,73 @@
+"""Centralized learning, the baseline without federation: all clients send their samples, and the server trains on them.
+
+The samples are charged as bytes on their way, and the training as time of the server's device. A round is one training of so many
+epochs on all samples that have arrived. Clients that are away send theirs when they are back.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+from pydantic import Field
+
+from devices.compute import PASSES
+from emulator.ledger import Tag
+from emulator.methods.estimators.asking import ask_everybody
+from emulator.methods.session import NOBODY_LEFT, MethodParams, Session
+from emulator.methods.slots import chosen_by_default
+from emulator.registry import LocalRule, Scale, methods
+from emulator.scenario.schema import Count
+from emulator.world.fleet import CLOUD
+from emulator.world.world import Steps
+
+
+class CentralizedParams(MethodParams):
+    """How the server trains, and what a sample costs on its way."""
+
+    local: LocalRule = chosen_by_default("sgd", "what the server does with a gradient")
+    sample_bytes: Count | None = Field(
+        None, description="bytes of a sample on its way; without it one for each of its values and one for its label"
+    )
+
+    def problems(self, scale: Scale) -> list[tuple[str, str]]:
+        """What makes no sense with one trainer."""
+        if self.local().remember is None:
+            return []
+        return [
+            ("local", f"'{self.local.kind}' has a memory for each client, and here the server trains; take another")
+        ]
+
+
+@methods.register("centralized", CentralizedParams)
+def centralized(session: Session, params: CentralizedParams) -> Steps:
+    """All samples at the cloud, which trains one model on them (no federation)."""
+    world, lab, local = session.world, session.lab, params.local.params
+    samples = lab.clients.samples
+    sample_bytes = params.sample_bytes or math.prod(lab.sample_shape) + 1
+    model = lab.initial()
+    session.begin(model)
+    arrived: set[int] = set()
+
+    def steps(client: int) -> Steps:
+        size = int(samples[client]) * sample_bytes
+        if not (yield world.send(world.fleet.client_names[client], CLOUD, size, Tag("samples"))):
+            return False
+        arrived.add(client)
+        return True
+
+    yield from ask_everybody(session, steps)
+    for t in itertools.count(1):
+        while not arrived:
+            back = world.until_return()
+            if back is None:
+                session.end_early(NOBODY_LEFT, model)
+                return
+            if (yield from session.wait(back, model)):
+                return
+        here = tuple(sorted(arrived))
+        flops = PASSES * world.workload.flops(local.batch_size, params.local().step_flops)
+        yield world.serve(CLOUD, flops * local.epochs * int(samples[list(here)].sum()), Tag("training", t))
+        model = lab.train(model, here, params.local, t)[0]
+        if session.end_round(t, model):
+            return
