@@ -118,7 +118,8 @@ def _made_by(folder: Path) -> str:
         theirs = f"version {said['hfl_emulator']} with torch {said['packages']['torch']}"
     except (OSError, ValueError, KeyError, TypeError):
         theirs = "an unknown version"
-    return f"was made by {theirs}, and this is version {__version__} with torch {importlib.metadata.version('torch')}"
+    ours = f"version {__version__} with torch {importlib.metadata.version('torch')}"
+    return f"was made by {theirs}, and this is {ours if ours != theirs else 'a later state of it'}"
 
 
 def place_of(source: Source, loaded: Loaded) -> Path:

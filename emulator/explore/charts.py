@@ -66,7 +66,7 @@ class Charts:
 
     def _plot(self, name: str) -> Any:
         plot = figure(
-            height=380, min_width=260, sizing_mode="stretch_width", toolbar_location="above", name=f"plot-{name}",
+            height=350, min_width=260, sizing_mode="stretch_width", toolbar_location="above", name=f"plot-{name}",
             tools="pan,box_zoom,wheel_zoom,reset,save", y_axis_label="Accuracy" if self._training else "Global round",
         )  # fmt: skip
         plot.toolbar.logo = None

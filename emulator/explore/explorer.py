@@ -48,6 +48,7 @@ class Explorer:
         self.labels: list[str] = unique_labels(self.runs)
         self.memo = memo
         self.controls: list[Control] = controls_of(self.sources[0].changed([]).scenario)
+        self.trainings: set[Training] = set()  # that are under way
         self._memo: Memo | None = None  # belongs to the thread that replays
         self._thread = ThreadPoolExecutor(1, "replay")
         self.ask([], lambda: True)  # the first replay takes longest: what all have in common is made then
@@ -78,6 +79,10 @@ class Explorer:
                 result = replay(source, source.what_if(changes), self._memo, watch)
             except HflError as failure:
                 error = str(failure)
+            except SupersededError:
+                raise
+            except Exception as failure:  # noqa: BLE001 (a plug-in may raise anything, and the page is to stay)
+                error = f"{type(failure).__name__}: {failure}"
             answers.append(Answer(result, error, time.perf_counter() - began))
         return answers
 
@@ -86,7 +91,9 @@ class Explorer:
         return self._thread.submit(lambda: source.known.update(checkpoint.read_memory(folder)))
 
     def close(self) -> None:
-        """Ends the thread when what is under way is over; nothing new is begun."""
+        """Stops trainings, and ends the thread when what is under way is over; nothing new is begun."""
+        for training in list(self.trainings):
+            training.stop(wait=True)
 
         def end() -> None:
             if self._memo is not None:
@@ -116,6 +123,7 @@ class Training:
         self._job: Job | None = None
         self._stopped = False
         self._lock = threading.Lock()
+        explorer.trainings.add(self)
         self._thread = threading.Thread(target=self._work, args=(worlds,), name="training")
         self._thread.start()
 
@@ -133,6 +141,7 @@ class Training:
             error = next(filter(None, (self._train(*world) for world in worlds)), "")
         except (HflError, OSError) as failure:
             error = str(failure)
+        self._explorer.trainings.discard(self)
         self._ended("stopped; the same training goes on from where it was" if self._stopped and error else error)
 
     def _train(self, source: Source, loaded: Loaded, label: str) -> str:

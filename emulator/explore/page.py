@@ -50,6 +50,7 @@ class Page:
         self._sheet = InlineStyleSheet(css=STYLE)
         self._widgets = {control.name: self._widget(control) for control in explorer.controls}
         self._status = self._div("", "status")
+        self._progress = self._div("", "progress")
         self._table = self._div("", "totals")
         self._command = self._div("", "command")
         self._train = Button(
@@ -109,7 +110,7 @@ class Page:
         controls = column(self._reset, *left, width=320, styles=SCROLLING)
         title = Div(text="<h2>The same as a command</h2>", stylesheets=[self._sheet], align="center")
         right = column(
-            self._status, row(self._train, self._stop), row(*self._charts.plots, sizing_mode="stretch_width"), self._table,
+            self._status, row(self._train, self._stop, self._progress, sizing_mode="stretch_width"), row(*self._charts.plots, sizing_mode="stretch_width"), self._table,
             row(title, self._copy), self._command, sizing_mode="stretch_width", styles={"padding-left": "12px"},
         )  # fmt: skip
         return column(head, row(controls, right, sizing_mode="stretch_width"), sizing_mode="stretch_width")
@@ -197,11 +198,11 @@ class Page:
             if shown is None:
                 worlds.append((source, source.what_if(changes), label))
         self._train.visible, self._stop.visible = False, True
-        self._say("busy", "Training …")
+        self._say_progress("Training …")
         self._training = Training(self._explorer, worlds, self._tell, self._trained)
 
     def _tell(self, text: str) -> None:
-        self._document.add_next_tick_callback(partial(self._say, "busy", f"Training: {text} …"))
+        self._document.add_next_tick_callback(partial(self._say_progress, f"Training: {text} …"))
 
     def _trained(self, error: str) -> None:
         self._document.add_next_tick_callback(partial(self._end_training, error))
@@ -209,6 +210,7 @@ class Page:
     def _end_training(self, error: str) -> None:
         self._training = None
         self._stop.visible = False
+        self._progress.text = ""
         if error:
             self._say("bad", f"Training: {error}")
         else:
@@ -229,6 +231,9 @@ class Page:
 
     def _say(self, kind: str, text: str) -> None:
         self._status.text = f"<div class='box {kind}'>{html.escape(text)}</div>"
+
+    def _say_progress(self, text: str) -> None:
+        self._progress.text = f"<p>{html.escape(text)}</p>"
 
     def _draw(self) -> None:
         """Curves, totals and command, as they stand."""
