@@ -110,8 +110,9 @@ class Page:
         controls = column(self._reset, *left, width=320, styles=SCROLLING)
         title = Div(text="<h2>The same as a command</h2>", stylesheets=[self._sheet], align="center")
         right = column(
-            self._status, row(self._train, self._stop, self._progress, sizing_mode="stretch_width"), row(*self._charts.plots, sizing_mode="stretch_width"), self._table,
-            row(title, self._copy), self._command, sizing_mode="stretch_width", styles={"padding-left": "12px"},
+            self._status, row(self._train, self._stop, self._progress, sizing_mode="stretch_width"),
+            row(*self._charts.plots, sizing_mode="stretch_width"), self._table, row(title, self._copy), self._command,
+            sizing_mode="stretch_width", styles={"padding-left": "12px"},
         )  # fmt: skip
         return column(head, row(controls, right, sizing_mode="stretch_width"), sizing_mode="stretch_width")
 
@@ -213,6 +214,7 @@ class Page:
         self._progress.text = ""
         if error:
             self._say("bad", f"Training: {error}")
+            self._train.visible = None in self._shown and bool(self._changes())
         else:
             self._version += 1
             self._replay()

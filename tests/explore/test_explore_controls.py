@@ -18,7 +18,7 @@ from emulator.explore.explorer import Explorer, SupersededError, Training
 from emulator.explore.server import PageServer
 from emulator.learning.memo import Memo
 from emulator.replay import place_of
-from emulator.run import execute, metrics_csv
+from emulator.run import INTERRUPTED, execute, metrics_csv, status_of
 from emulator.scenario import Loaded
 from emulator.units import RATE
 
@@ -162,6 +162,21 @@ def test_training_makes_a_world_known(explorer: Explorer) -> None:
     assert over.wait(120)
     again.stop(wait=True)
     assert ends == ["", ""]
+
+
+def test_closing_stops_a_training_that_can_go_on(small: Small, tmp_path: Path) -> None:
+    execute(small("stop.rounds=1"), tmp_path / "one", Memo(None), max_workers=1)
+    explorer = Explorer([tmp_path / "one"], None)
+    source = explorer.sources[0]
+    loaded = source.what_if(["stop.rounds=5000"])
+    begun = threading.Event()
+    ends: list[str] = []
+    Training(explorer, [(source, loaded, "one")], lambda text: begun.set(), ends.append)
+    assert begun.wait(120)
+    explorer.close()
+    assert ends == ["stopped; the same training goes on from where it was"]
+    assert status_of(place_of(source, loaded)) == INTERRUPTED
+    assert not explorer.trainings
 
 
 def test_folders_that_cannot_be_explored(tmp_path: Path) -> None:
