@@ -168,14 +168,9 @@ def execute(
     session.on_round = on_round
     status = FAILED
     try:
-        with contextlib.nullcontext() if loaded.training else _rare_collections():
-            session.env.run(until=session.env.process(scenario.method(session)))
+        with contextlib.nullcontext() if loaded.training else rare_collections():
+            play(session)
         status = COMPLETE
-    except RuntimeError as error:
-        if session.env.peek() < math.inf:
-            raise
-        when = f"after {session.world.now:g} emulated seconds, in round {session.rounds + 1}"
-        raise HflError(f"nothing happens any more {when}: the method waits for something that nobody does") from error
     except KeyboardInterrupt:
         status = INTERRUPTED
         raise
@@ -189,8 +184,19 @@ def execute(
     return summary | {"trainings": trainings}
 
 
+def play(session: Session) -> None:
+    """Plays a session's method to its end. Raises `HflError` where it waits for something that nobody does."""
+    try:
+        session.env.run(until=session.env.process(session.scenario.method(session)))
+    except RuntimeError as error:
+        if session.env.peek() < math.inf:
+            raise
+        when = f"after {session.world.now:g} emulated seconds, in round {session.rounds + 1}"
+        raise HflError(f"nothing happens any more {when}: the method waits for something that nobody does") from error
+
+
 @contextlib.contextmanager
-def _rare_collections() -> Iterator[None]:
+def rare_collections() -> Iterator[None]:
     """Looks for unused objects in cycles less often: a large world has millions of objects, and hardly a cycle among them."""
     before = gc.get_threshold()
     gc.set_threshold(1_000_000, *before[1:])
@@ -303,22 +309,27 @@ def _finish(
     else:
         checkpoint.write(folder, session.lab)
     write_json(folder / "manifest.json", manifest)
+    summary = summary_of(session, manifest["training"], status)
+    if status == FAILED and error is not None:
+        summary["error"] = str(error) or type(error).__name__
+    write_json(folder / "summary.json", summary)
+    return summary
+
+
+def summary_of(session: Session, training: bool, status: str) -> dict[str, Any]:
+    """``summary.json`` of a session as it stands."""
     rows = session.metrics
-    summary = {
+    return {
         "name": session.scenario.name,
         "label": label_of(session.scenario),
         "seed": session.scenario.seed,
-        "training": manifest["training"],
+        "training": training,
         "status": status,
         "stopped_by": session.stopped_by,
         "rounds": session.rounds,
         "best_accuracy": max((r["accuracy"] for r in rows if not math.isnan(r["accuracy"])), default=None),
         "final": {name: None if math.isnan(value) else value for name, value in rows[-1].items()} if rows else None,
     }
-    if status == FAILED and error is not None:
-        summary["error"] = str(error) or type(error).__name__
-    write_json(folder / "summary.json", summary)
-    return summary
 
 
 def _manifest(scenario: Scenario, training: bool) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from emulator.cli import (  # noqa: F401 (they register their commands)
     comparing,
     distilling,
     energy,
+    exploring,
     grouping,
     memo,
     plotting,

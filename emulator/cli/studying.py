@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,7 @@ from rich.markup import escape
 from emulator.cli.app import MemoOption, NoMemoOption, PluginOption, SetOption, app, err, import_plugins, out
 from emulator.errors import HflError, InputError
 from emulator.files import slug, write_json, write_text
+from emulator.registry import Chosen
 from emulator.study.load import LoadedStudy, load
 from emulator.yamlfile import Path_
 
@@ -42,7 +44,7 @@ def study(
     no_memo: NoMemoOption = False,
     plugin: PluginOption = None,
 ) -> None:
-    """Run all runs of a study, and write tables and figures; go on with it where it was cut off."""
+    """Run all runs of a study, replay them in other worlds, and write tables and figures; go on where it was cut off."""
     import_plugins(plugin)
     loaded = load(name, changes or ())
     folder = out_dir or Path("studies") / slug(loaded.study.name)
@@ -51,17 +53,27 @@ def study(
         return
     from emulator.learning.memo import default_path
 
+    remembered = None if no_memo else memo or default_path()
+    failed: dict[str, str] = {}
+    unanswered: dict[str, str] = {}
     if plot_only:
         _look_again(loaded, folder)
-        failed = {}
-    else:
-        failed = _run(loaded, folder, None if no_memo else memo or default_path(), jobs, workers, overwrite)
+    elif loaded.runs:
+        failed = _run(loaded, folder, remembered, jobs, workers, overwrite)
         _note_failures(folder, failed)
     if len(failed) < len(loaded.runs):
         _results(loaded, folder)
+    if loaded.worlds:
+        from emulator.cli import replaying
+
+        if not plot_only:
+            unanswered = replaying.replay_worlds(loaded, folder, remembered, jobs, workers)
+        replaying.show_worlds(loaded, folder)
     if failed:
         listed = "\n".join(f"  {run}: {message}" for run, message in failed.items())
         raise HflError(f"{len(failed)} of {len(loaded.runs)} runs failed\n{listed}")
+    if unanswered:
+        replaying.complain(unanswered, (len(loaded.sources) or len(loaded.runs)) * len(loaded.worlds))
 
 
 def _run(
@@ -103,7 +115,12 @@ def _look_again(loaded: LoadedStudy, folder: Path) -> None:
     if not (folder / INDEX).is_file():
         raise InputError(f"there is no study in {folder} yet; run it first, without --plot-only")
     prepare_all(folder, loaded.runs)
-    write_index(folder, loaded)
+    whatif = None
+    if loaded.worlds:
+        from emulator.study.results import index_of, plan
+
+        whatif = index_of(loaded, plan(loaded, folder), folder)
+    write_index(folder, loaded, whatif)
 
 
 def _list(loaded: LoadedStudy, folder: Path) -> None:
@@ -111,10 +128,13 @@ def _list(loaded: LoadedStudy, folder: Path) -> None:
     from emulator.study.folder import state_of
     from emulator.study.names import short_names, text_of
 
+    if not loaded.runs:
+        out.print(f"{described(loaded)}\n-> {escape(str(folder))}")
+        return
     shorter = short_names(loaded.columns)
     header = ("run", *(shorter[c] for c in loaded.columns), "seed", "state")
     rows = tuple(
-        (run.name, *(text_of(run.value(c)) for c in loaded.columns), str(run.seed), state_of(folder, run))
+        (run.name, *(text_of(run.values[c]) for c in loaded.columns), str(run.seed), state_of(folder, run))
         for run in loaded.runs
     )
     out.print(TextTable(described(loaded), header, rows, (False,) * len(header)).text(), markup=False)
@@ -129,7 +149,11 @@ def described(loaded: LoadedStudy) -> str:
     parts = [_count(len(study.variants), "variant")] if study.variants else []
     parts += [f"{len(values)} {shorter[key]}" for key, values in study.grid.items()]
     parts.append(_count(len(study.seeds or (0,)), "seed"))
-    return f"{_count(len(loaded.runs), 'run')}: {' x '.join(parts)}"
+    runs = f"{_count(len(loaded.runs), 'run')}: {' x '.join(parts)}" if loaded.runs else ""
+    if not loaded.worlds:
+        return runs
+    of = f"of {_count(len(loaded.sources), 'finished run')}" if loaded.sources else "of each"
+    return f"{runs}{'; ' if runs else ''}replays {of} in {_count(len(loaded.worlds), 'world')}"
 
 
 def _count(number: int, what: str) -> str:
@@ -152,22 +176,24 @@ def _results(loaded: LoadedStudy, folder: Path) -> None:
         out.print(
             f"without {_count(len(results.missing), 'run')} not complete: {escape(', '.join(results.missing[:5]))}"
         )
-    drawn = _draw(loaded, results)
+    drawn = draw(loaded, loaded.study.figures, results, ("figures",))
     written = ["results.csv", "results.parquet", "summary.csv", *drawn]
     out.print(f"wrote {', '.join(escape(w) for w in written)} -> {escape(str(folder))}")
 
 
-def _draw(loaded: LoadedStudy, results: StudyResults) -> list[str]:
-    """Draws the figures of a study; returns the names of their files."""
+def draw(
+    loaded: LoadedStudy, figures: Sequence[Chosen], results: StudyResults, at: Path_, prefix: str = ""
+) -> list[str]:
+    """Draws figures that stand ``at`` a place of a study's file; returns the names of their files."""
     from emulator.errors import ScenarioError
 
     drawn: list[str] = []
-    for number, figure in enumerate(loaded.study.figures):
-        files = list(figure.params.file) or [_default_file(figure.kind, drawn)]
+    for number, figure in enumerate(figures):
+        files = list(figure.params.file) or [_default_file(f"{prefix}{figure.kind}", drawn)]
         try:
             figure(results, [results.folder / file for file in files])
         except InputError as error:
-            path: Path_ = ("figures", number, *([error.key] if error.key else []))
+            path: Path_ = (*at, number, *([error.key] if error.key else []))
             raise ScenarioError((loaded.document.problem(path, error.message),)) from error
         drawn += files
     return drawn

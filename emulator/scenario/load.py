@@ -60,13 +60,13 @@ def ready() -> dict[str, Path]:
 
 
 def is_study(path: Path) -> bool:
-    """Whether a file is a study: it names the scenario that it starts from, which no scenario does."""
+    """Whether a file is a study: it names the scenario that it starts from, or runs to replay, which no scenario does."""
     try:
         with path.open("rb") as file:
             text = file.read(yamlfile.MAX_BYTES)
     except (OSError, ValueError):
         return False  # whoever reads it will say what is wrong with it
-    return re.search(rb"^scenario[ \t]*:", text, re.MULTILINE) is not None
+    return re.search(rb"^(scenario|whatif)[ \t]*:", text, re.MULTILINE) is not None
 
 
 def bundled() -> dict[str, Path]:
@@ -116,7 +116,7 @@ def check(document: Document, training: bool = True) -> Loaded:
         raise ScenarioError(
             (document.problem((), f"{what}; a scenario has the keys {quote_all(Scenario.model_fields)}"),)
         )
-    if "scenario" in document.data and "topology" not in document.data:
+    if not document.data.keys().isdisjoint(("scenario", "whatif")) and "topology" not in document.data:
         message = "this is a study, not a scenario; run it with 'hfl study', check it with 'hfl study --dry-run'"
         raise ScenarioError((document.problem((), message),))
     source = Document(document.file, document.data, document.keys, document.values, document.notes)

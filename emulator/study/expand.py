@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from emulator.scenario.load import put
-from emulator.study.names import file_names, run_name, short_names, text_of
-from emulator.study.schema import Study
+from emulator.study.names import file_names, run_name, short_names, text_of, world_name
+from emulator.study.schema import Study, WhatIf
 from emulator.yamlfile import Document, Mark
 
 VARIANT = "variant"  # the column of the variants' names, beside those of the grid's keys
+WORLD = "world"  # and that of the names of worlds
 
 
 @dataclass(frozen=True)
@@ -41,10 +42,7 @@ class Wanted:
 
     def document(self, base: Document) -> Document:
         """The scenario of this run. Raises `ScenarioError` where a change has no place."""
-        changed = Document(base.file, copy.deepcopy(base.data), dict(base.keys), dict(base.values), dict(base.notes))
-        for change in self.changes:
-            put(changed, change.key, change.given)
-        return changed
+        return _changed(base, self.changes)
 
 
 def expand(study: Study, document: Document, base: Document, last: Sequence[Change] = ()) -> Iterator[Wanted]:
@@ -56,7 +54,7 @@ def expand(study: Study, document: Document, base: Document, last: Sequence[Chan
     if not seeds:
         seeds = [(str(base.data.get("seed", 0)) if isinstance(base.data, dict) else "", [])]
     variants = {name: list(_changes(document, ("variants", name))) for name in study.variants or {"": {}}}
-    axes = [_axis(document, key, values) for key, values in study.grid.items()]
+    axes = [_axis(document, ("grid", key), values) for key, values in study.grid.items()]
     common = [*_quiet(), *_changes(document, ("set",))]
     file_name = file_names(list(variants))
     shorter = short_names(list(study.grid))
@@ -67,6 +65,38 @@ def expand(study: Study, document: Document, base: Document, last: Sequence[Chan
                 wanted = ordered([common, changes, [v.change for v in point], its_change, last])
                 name = run_name(file_name[variant] if variant else "", parts, seed)
                 yield Wanted(name, variant, {v.key: v.label for v in point}, tuple(wanted))
+
+
+@dataclass(frozen=True)
+class World:
+    """A world in which runs are replayed: changes to their scenarios. ``label`` is empty where worlds have no names."""
+
+    name: str
+    label: str
+    point: Mapping[str, float | str]
+    changes: tuple[Change, ...]
+
+    @property
+    def values(self) -> dict[str, float | str]:
+        """What the world has in its columns."""
+        return {**({WORLD: self.label} if self.label else {}), **self.point}
+
+    def document(self, base: Document) -> Document:
+        """The scenario of a run in this world. Raises `ScenarioError` where a change has no place."""
+        return _changed(base, self.changes)
+
+
+def worlds_of(whatif: WhatIf, document: Document) -> Iterator[World]:
+    """All worlds of a study that was read from ``document``: each named one at every point of the grid."""
+    named = {name: list(_changes(document, ("whatif", "worlds", name))) for name in whatif.worlds or {"": {}}}
+    axes = [_axis(document, ("whatif", "grid", key), values) for key, values in whatif.grid.items()]
+    common = list(_changes(document, ("whatif", "set")))
+    file_name, shorter = file_names(list(named)), short_names(list(whatif.grid))
+    for label, changes in named.items():
+        for point in itertools.product(*axes):
+            wanted = ordered([common, changes, [v.change for v in point]])
+            name = world_name(file_name[label] if label else "", {shorter[v.key]: v.file_name for v in point})
+            yield World(name, label, {v.key: v.label for v in point}, tuple(wanted))
 
 
 def ordered(layers: Iterable[Iterable[Change]]) -> list[Change]:
@@ -96,7 +126,16 @@ class _Value:
     change: Change
 
 
-def _axis(document: Document, key: str, values: list[Any] | dict[str, Any]) -> list[_Value]:
+def _changed(base: Document, changes: Iterable[Change]) -> Document:
+    changed = Document(base.file, copy.deepcopy(base.data), dict(base.keys), dict(base.values), dict(base.notes))
+    for change in changes:
+        put(changed, change.key, change.given)
+    return changed
+
+
+def _axis(document: Document, at: tuple[str, ...], values: list[Any] | dict[str, Any]) -> list[_Value]:
+    """The values of the grid key that stands ``at`` a place of the study."""
+    key = at[-1]
     entries: list[tuple[str | int, Any]] = list(values.items() if isinstance(values, dict) else enumerate(values))
     labels: list[Any] = [place if isinstance(place, str) else value for place, value in entries]
     if not all(isinstance(label, int | float) and not isinstance(label, bool) for label in labels):
@@ -104,8 +143,8 @@ def _axis(document: Document, key: str, values: list[Any] | dict[str, Any]) -> l
     names = file_names([text_of(label) for label in labels])
     axis = []
     for (place, _), label in zip(entries, labels, strict=True):
-        given = document.below(("grid", key, place))
-        given.keys[()] = document.keys[("grid", key)]
+        given = document.below((*at, place))
+        given.keys[()] = document.keys[at]
         axis.append(_Value(key, label, names[text_of(label)], Change(key, given)))
     return axis
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from emulator.errors import InputError
 from emulator.files import write_json
@@ -55,14 +56,14 @@ def state_of(folder: Path, run: Planned) -> str:
     return "begun" if status == INTERRUPTED or (not status and place.exists()) else status or "to do"
 
 
-def write_index(folder: Path, loaded: LoadedStudy) -> None:
-    """Writes ``study.json``."""
+def write_index(folder: Path, loaded: LoadedStudy, whatif: dict[str, Any] | None = None) -> None:
+    """Writes ``study.json``. ``whatif`` is what it says of replays (see `emulator.study.results.index_of`)."""
     study = loaded.study
     runs = [
         {"run": r.name, "variant": r.variant, "method": r.method, "point": r.point, "seed": r.seed} for r in loaded.runs
     ]
     about = {"name": study.name, "notes": study.notes, "columns": list(loaded.columns), "target": study.target}
-    write_json(folder / INDEX, {**about, "runs": runs})
+    write_json(folder / INDEX, {**about, "runs": runs, **({} if whatif is None else {"whatif": whatif})})
 
 
 @contextmanager

@@ -9,17 +9,23 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import FrameType
 
-from emulator import plugins
+from emulator import checkpoint, plugins
 from emulator.errors import HflError
+from emulator.files import write_json
 from emulator.learning.memo import Memo
 from emulator.methods.session import Metrics
+from emulator.replay import Source, describe_missing, open_source, replay
 from emulator.run import Watcher, execute
 from emulator.scenario.load import check
+from emulator.study.expand import Change
+from emulator.study.results import as_json
 from emulator.yamlfile import Document
 
 TELL_EVERY_S = 0.2
@@ -41,6 +47,17 @@ class Order:
     document: Document
     folder: Path
     workers: int
+    known_from: Path | None = None  # a run folder whose small results count as known
+
+
+@dataclass(frozen=True)
+class ReplayOrder:
+    """A finished run that is to be replayed in a world, and the file for what comes of it (see `emulator.study.replays`)."""
+
+    source: Path
+    changes: tuple[Change, ...]
+    file: Path
+    about: dict[str, str]  # what stands in the file beside the result
 
 
 @dataclass(frozen=True)
@@ -78,8 +95,14 @@ def work(pipe: Connection, lifeline: Connection, setup: Setup) -> None:
     try:
         cannot = _missing_plugins(setup.plugins)
         memo = Memo(setup.memo)
+        sources: dict[Path, Source] = {}
         while (order := pipe.recv()) is not None:
-            pipe.send(Ended(cannot or _error_of(order, memo, pipe)))
+            action = (
+                partial(_replay, order, memo, sources)
+                if isinstance(order, ReplayOrder)
+                else partial(_run, order, memo, pipe)
+            )
+            pipe.send(Ended(cannot or _error_of(action)))
     except (KeyboardInterrupt, EOFError, OSError):
         sys.exit(130)
 
@@ -93,8 +116,20 @@ def _missing_plugins(names: list[str]) -> str:
     return ""
 
 
-def _error_of(order: Order, memo: Memo, pipe: Connection) -> str:
-    """Does a run; returns why it failed, or nothing."""
+def _error_of(action: Callable[[], str]) -> str:
+    """Does something; returns why it failed, or nothing."""
+    try:
+        return action()
+    except HflError as error:
+        return str(error)
+    except OSError as error:
+        return f"{error.filename or 'file'}: {error.strerror or error}"
+    except Exception as error:  # noqa: BLE001 (a plug-in may raise anything, and the other runs are to go on)
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        return f"{type(error).__name__}: {error} ({last.filename}:{last.lineno})"
+
+
+def _run(order: Order, memo: Memo, pipe: Connection) -> str:
     told = 0.0
 
     def on_round(round: int, metrics: Metrics) -> None:  # noqa: A002
@@ -103,16 +138,20 @@ def _error_of(order: Order, memo: Memo, pipe: Connection) -> str:
             told = time.monotonic()
             pipe.send(Progressed(round, metrics))
 
-    try:
-        execute(check(order.document), order.folder, memo, Watcher(on_round), max_workers=order.workers)
-    except HflError as error:
-        return str(error)
-    except OSError as error:
-        return f"{error.filename or 'file'}: {error.strerror or error}"
-    except Exception as error:  # noqa: BLE001 (a plug-in may raise anything, and the other runs are to go on)
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        return f"{type(error).__name__}: {error} ({last.filename}:{last.lineno})"
+    known = None if order.known_from is None else checkpoint.read_memory(order.known_from)
+    execute(check(order.document), order.folder, memo, Watcher(on_round), known, max_workers=order.workers)
     return ""
+
+
+def _replay(order: ReplayOrder, memo: Memo, sources: dict[Path, Source]) -> str:
+    """Replays a run; returns that it needs training, or nothing. The latest source is kept: orders come source by source."""
+    source = sources.get(order.source)
+    if source is None:
+        sources.clear()
+        source = sources[order.source] = open_source(order.source)
+    result = replay(source, source.changed([(change.key, change.given) for change in order.changes]), memo)
+    write_json(order.file, order.about | as_json(result))
+    return "" if result.known else f"needs training: {describe_missing(result)}"
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

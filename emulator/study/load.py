@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 from collections.abc import Iterator, Sequence
@@ -13,13 +12,15 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from emulator import yamlfile
-from emulator.errors import InputError, Problem, ScenarioError, quote_all, suggestion
+from emulator.errors import Problem, ScenarioError, quote_all, suggestion
 from emulator.explain import explain
+from emulator.registry import Chosen
 from emulator.scenario import bundled as bundled_scenarios
-from emulator.scenario.load import Loaded, check, find, is_study, parse_change, ready
-from emulator.study.expand import VARIANT, Change, Wanted, covers, expand
-from emulator.study.names import text_of
-from emulator.study.schema import MOST_RUNS, Study, column_named, same_value
+from emulator.scenario.load import Loaded, find, is_study, parse_change, ready
+from emulator.study import whatif
+from emulator.study.checking import columns_of, playable, with_runs, wrong_drawings, wrong_grid, wrong_keys
+from emulator.study.expand import Change, Wanted, World, covers, expand
+from emulator.study.schema import MOST_RUNS, Study
 from emulator.yamlfile import Document, Path_
 
 NOT_HERE = {
@@ -36,6 +37,7 @@ class Planned:
     variant: str
     point: dict[str, float | str]
     loaded: Loaded
+    known_from: Path | None = None  # a run folder whose small results count as known
 
     @property
     def seed(self) -> int:
@@ -55,19 +57,25 @@ class Planned:
         plain = scenario.model_dump(include={"seed", "data", "model", "method"})
         return json.dumps([plain, scenario.topology.clients, scenario.topology.edges], sort_keys=True)
 
-    def value(self, column: str) -> float | str:
-        """What the run has in a column: a value of the grid, or its variant, method or seed."""
+    @property
+    def values(self) -> dict[str, float | str]:
+        """What the run has in every column: values of the grid, and its variant, method and seed."""
         named: dict[str, float | str] = {"variant": self.variant, "method": self.method, "seed": self.seed}
-        return (named | self.point)[column]
+        return named | self.point
 
 
 @dataclass(frozen=True)
 class LoadedStudy:
-    """A study, the document that it was read from, and its runs. ``columns`` are what the runs differ in, beside the seed."""
+    """A study, the document that it was read from, and its runs. ``columns`` are what the runs differ in, beside the seed.
+
+    ``worlds`` are those in which runs are replayed: those of ``sources``, or of the study itself where there are none.
+    """
 
     study: Study
     document: Document
     runs: tuple[Planned, ...]
+    worlds: tuple[World, ...] = ()
+    sources: tuple[Path, ...] = ()
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -80,11 +88,6 @@ def bundled() -> dict[str, Path]:
     return {name: path for name, path in ready().items() if is_study(path)}
 
 
-def columns_of(study: Study) -> tuple[str, ...]:
-    """What the runs of a study differ in, beside the seed."""
-    return (*([VARIANT] if study.variants else []), *study.grid)
-
-
 def load(name: str | Path, overrides: Sequence[str] = ()) -> LoadedStudy:
     """Reads and checks a study file or a bundled study; raises `ScenarioError` with everything that is wrong.
 
@@ -92,15 +95,26 @@ def load(name: str | Path, overrides: Sequence[str] = ()) -> LoadedStudy:
     """
     document = yamlfile.load(find(str(name), bundled(), "study"))
     study = _read(document)
-    base = _base(study, document)
     last = [_override(text, study) for text in overrides]
-    problems = [*_misplaced(study, document), *_of_figures(study, document)]
+    problems = [*_misplaced(study, document), *_of_figures(study, document), *whatif.misplaced(study, document)]
     if problems:
         raise ScenarioError(tuple(problems))
-    runs = _checked(list(expand(study, document, base, last)), base)
-    if problems := list(_of_drawn_runs(study, document, runs)):
+    runs: tuple[Planned, ...] = ()
+    if study.scenario is not None:
+        base = _base(study, document)
+        runs = _checked(list(expand(study, document, base, last)), base)
+    sources = whatif.sources_of(study, document)
+    one_a_variant = {run.variant: run for run in reversed(runs)}.values()
+    worlds = whatif.checked_worlds(study, document, sources, [run.loaded for run in one_a_variant])
+    entries = [(run.name, run.values) for run in runs]
+    problems = list(wrong_drawings(document, ("figures",), study.figures, columns_of(study), entries))
+    if study.whatif is not None:
+        replayed = whatif.combined(whatif.about(sources) if sources else entries, worlds)
+        at, columns = ("whatif", "figures"), whatif.columns_of(study)
+        problems += wrong_drawings(document, at, study.whatif.figures, columns, replayed)
+    if problems:
         raise ScenarioError(tuple(problems))
-    return LoadedStudy(study, document, runs)
+    return LoadedStudy(study, document, runs, worlds, sources)
 
 
 def _read(document: Document) -> Study:
@@ -137,19 +151,8 @@ def _misplaced(study: Study, document: Document) -> Iterator[Problem]:
     places: list[tuple[Path_, str]] = [(("set", key), key) for key in study.set]
     places += [(("variants", name, key), key) for name, changes in (study.variants or {}).items() for key in changes]
     places += [(("grid", key), key) for key in study.grid]
-    for path, key in places:
-        if not all(key.split(".")):
-            yield document.problem(path, "expected a key of the scenario, such as 'stop.rounds'", at_key=True)
-        elif key in NOT_HERE:
-            yield document.problem(path, NOT_HERE[key], at_key=True)
-    for key, other in itertools.permutations(study.grid, 2):
-        if covers(key, other):
-            yield document.problem(("grid", other), f"lies in '{key}', which the grid varies too", at_key=True)
-    for key, values in study.grid.items():
-        entries = list(values.values() if isinstance(values, dict) else values)
-        for i, entry in enumerate(entries):
-            if isinstance(values, list) and text_of(entry) in map(text_of, entries[:i]):
-                yield document.problem(("grid", key, i), f"the value '{text_of(entry)}' stands twice")
+    yield from wrong_keys(document, places, NOT_HERE)
+    yield from wrong_grid(document, ("grid",), study.grid)
     seeds = study.seeds or (0,)
     for i, seed in enumerate(seeds):
         if seed in seeds[:i]:
@@ -160,37 +163,25 @@ def _misplaced(study: Study, document: Document) -> Iterator[Problem]:
 
 
 def _of_figures(study: Study, document: Document) -> Iterator[Problem]:
-    taken: dict[str, int] = {}
-    for i, figure in enumerate(study.figures):
-        for key, message in figure.params.wrong(columns_of(study)):
-            yield document.problem(("figures", i, key), message)
-        for file in figure.params.file:
-            if file in taken:
-                yield document.problem(("figures", i, "file"), f"'{file}' is drawn by figure {taken[file] + 1} already")
-            taken.setdefault(file, i)
-
-
-def _of_drawn_runs(study: Study, document: Document, runs: Sequence[Planned]) -> Iterator[Problem]:
-    """Figures without runs, and those that would take different runs for seeds of one."""
-    columns = columns_of(study)
-    for i, figure in enumerate(study.figures):
-        where = {column_named(name, columns): value for name, value in figure.params.where.items()}
-        chosen = [run for run in runs if all(same_value(value, run.value(c)) for c, value in where.items())]
-        if not chosen:
-            yield document.problem(("figures", i, "where"), "no run is of these values")
-        seen: dict[tuple[float | str, ...], str] = {}
-        for run in chosen:
-            place = (*(run.value(c) for c in figure.params.told_apart(columns)), run.seed)
-            if place in seen:
-                message = f"the runs '{seen[place]}' and '{run.name}' would be taken for one; say what tells them apart"
-                yield document.problem(("figures", i), message)
-                break
-            seen[place] = run.name
+    taken: dict[str, str] = {}
+    drawn: list[tuple[Path_, tuple[Chosen, ...], tuple[str, ...]]] = [(("figures",), study.figures, columns_of(study))]
+    if study.whatif is not None:
+        drawn.append((("whatif", "figures"), study.whatif.figures, whatif.columns_of(study)))
+    for path, figures, columns in drawn:
+        for i, figure in enumerate(figures):
+            for key, message in figure.params.wrong(columns):
+                yield document.problem((*path, i, key), message)
+            for file in figure.params.file:
+                if file in taken:
+                    yield document.problem((*path, i, "file"), f"'{file}' is drawn by {taken[file]} already")
+                taken.setdefault(file, f"figure {i + 1}" if path == ("figures",) else f"figure {i + 1} of 'whatif'")
 
 
 def _override(text: str, study: Study) -> Change:
     """A change of the command line; it must leave what is varied as it is."""
     key, given = parse_change(text)
+    if study.scenario is None:
+        raise ScenarioError((given.problem((), "this study runs nothing; say in 'whatif.set' what is to change"),))
     varied = [*study.grid, *(k for changes in (study.variants or {}).values() for k in changes)]
     undone = next((other for other in varied if covers(key, other)), "")
     message = NOT_HERE.get(key, f"the study varies '{undone}'" if undone else "")
@@ -205,31 +196,11 @@ def _checked(wanted: Sequence[Wanted], base: Document) -> tuple[Planned, ...]:
     found: dict[Problem, list[str]] = {}
     for each in wanted:
         try:
-            runs.append(Planned(each.name, each.variant, dict(each.point), _scenario(each.document(base))))
+            runs.append(Planned(each.name, each.variant, dict(each.point), playable(each.document(base))))
         except ScenarioError as error:
             for problem in error.problems:
                 found.setdefault(problem, []).append(each.name)
     if found:
         every = sorted(found, key=lambda p: (p.file, p.line, p.column, p.key))
-        raise ScenarioError(tuple(_with_runs(problem, found[problem], len(wanted)) for problem in every))
+        raise ScenarioError(tuple(with_runs(problem, found[problem], len(wanted)) for problem in every))
     return tuple(runs)
-
-
-def _scenario(document: Document) -> Loaded:
-    """A checked scenario whose traces can be played. Raises `ScenarioError`."""
-    from emulator.world import endings
-
-    loaded = check(document)
-    try:
-        endings.check(loaded.scenario)
-    except InputError as error:
-        raise loaded.locate(InputError(error.message, error.key or "topology")) from error
-    return loaded
-
-
-def _with_runs(problem: Problem, names: Sequence[str], count: int) -> Problem:
-    """The problem, and which runs have it, unless all do."""
-    if len(names) == count:
-        return problem
-    which = f"in the run '{names[0]}'" if len(names) == 1 else f"in {len(names)} of {count} runs, such as '{names[0]}'"
-    return Problem(problem.file, problem.line, problem.column, problem.key, f"{problem.message} ({which})")

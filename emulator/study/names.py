@@ -49,8 +49,17 @@ def file_names(texts: Sequence[str]) -> dict[str, str]:
 
 def run_name(variant: str, point: Mapping[str, str], seed: str) -> str:
     """The name of a run from parts that `file_names` made; ``point`` maps short names of keys to those of values."""
-    parts = [*([variant] if variant else []), *(f"{slug(key)}-{value}" for key, value in point.items())]
-    name = "_".join([*(part.replace("_", "-") for part in parts), f"seed-{seed}"])
+    return _name(variant, point, f"seed-{seed}")
+
+
+def world_name(world: str, point: Mapping[str, str]) -> str:
+    """The name of a world, as `run_name` but for the seed."""
+    return _name(world, point)
+
+
+def _name(named: str, point: Mapping[str, str], *more: str) -> str:
+    parts = [*([named] if named else []), *(f"{slug(key)}-{value}" for key, value in point.items())]
+    name = "_".join([*(part.replace("_", "-") for part in parts), *more])
     return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 9]}-{_hash(name)}"
 
 

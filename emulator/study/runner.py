@@ -6,6 +6,7 @@ between the runs under way: where there are more runs than cores, each trains in
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import signal
 import sys
@@ -14,13 +15,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from typing import TypeVar
 
 from emulator import plugins
 from emulator.learning.memo import Memo
 from emulator.machine import cores
 from emulator.methods.session import Metrics
-from emulator.study.job import Ended, Order, Progressed, Setup, Warned, work
+from emulator.study.job import Ended, Order, Progressed, ReplayOrder, Setup, Warned, work
 from emulator.study.load import Planned
+from emulator.study.results import WorldReplay
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Message = Progressed | Warned | Ended
 
 
 @dataclass(frozen=True)
@@ -48,38 +56,91 @@ def run_all(
     done, and is raised again.
     """
     most = jobs or cores()
+    failed: dict[str, str] = {}
+    waiting = list(runs)
+
+    def begin(under_way: Sequence[Planned]) -> tuple[Planned, Order]:
+        run = next_run(waiting, under_way)
+        share = max(1, cores() // min(most, len(under_way) + len(waiting)))
+        waiting.remove(run)
+        watcher.on_start(run)
+        return run, Order(run.loaded.document, folder / run.name, workers or share, run.known_from)
+
+    def heard(run: Planned, message: Message) -> None:
+        if isinstance(message, Progressed):
+            watcher.on_round(run, message.round, message.metrics)
+        elif isinstance(message, Warned):
+            watcher.on_warning(run, message.text)
+        else:
+            if message.error:
+                failed[run.name] = message.error
+            watcher.on_end(run, message.error)
+
+    _work_through(lambda: len(waiting), begin, heard, most, memo)
+    return failed
+
+
+def replay_all(
+    replays: Sequence[WorldReplay],
+    memo: Path | None,
+    jobs: int | None = None,
+    on_end: Callable[[WorldReplay, str], None] = lambda _replay, _error: None,
+) -> dict[str, str]:
+    """Replays finished runs, several at a time; returns why there is no result of some, by name.
+
+    ``jobs`` is how many go at a time, by default as many as there are cores. Each process reads a run once as long as replays of
+    one run stand together. ``on_end`` is told why there is no result, or nothing.
+    """
+    failed: dict[str, str] = {}
+    waiting = list(reversed(replays))
+
+    def begin(under_way: Sequence[WorldReplay]) -> tuple[WorldReplay, ReplayOrder]:
+        each = waiting.pop()
+        return each, ReplayOrder(each.source, each.world.changes, each.file, {"key": each.key})
+
+    def heard(each: WorldReplay, message: Message) -> None:
+        if isinstance(message, Warned):
+            log.warning("%s: %s", each.name, message.text)
+        elif isinstance(message, Ended):
+            if message.error:
+                failed[each.name] = message.error
+            on_end(each, message.error)
+
+    _work_through(lambda: len(waiting), begin, heard, jobs or cores(), memo)
+    return failed
+
+
+def _work_through(
+    left: Callable[[], int],
+    begin: Callable[[Sequence[T]], tuple[T, Order | ReplayOrder]],
+    heard: Callable[[T, Message], None],
+    most: int,
+    memo: Path | None,
+) -> None:
+    """Does what `begin` hands out, at most so many at a time, each in a process of its own, while anything is left.
+
+    ``begin`` is told what is under way; ``heard`` hears all that the processes say. An interruption stops all of them.
+    """
     Memo(memo).close()  # the file is there before several processes want to make it
     setup = Setup(memo, sys.path, list(plugins.loaded))
-    waiting = list(runs)
-    failed: dict[str, str] = {}
-    idle: list[_Job] = []
-    active: dict[Connection, tuple[_Job, Planned]] = {}
+    idle: list[Job] = []
+    active: dict[Connection, tuple[Job, T]] = {}
     try:
-        while waiting or active:
-            while waiting and len(active) < most:
-                run = next_run(waiting, [run for _, run in active.values()])
-                at_a_time = min(most, len(active) + len(waiting))
-                waiting.remove(run)
-                job = idle.pop() if idle else _Job(setup)
-                active[job.pipe] = (job, run)
-                watcher.on_start(run)
-                share = max(1, cores() // at_a_time)
-                job.send(Order(run.loaded.document, folder / run.name, workers or share))
+        while left() or active:
+            while left() and len(active) < most:
+                each, order = begin([each for _, each in active.values()])
+                job = idle.pop() if idle else Job(setup)
+                active[job.pipe] = (job, each)
+                job.send(order)
             for ready in wait(list(active)):
                 assert isinstance(ready, Connection)
-                job, run = active[ready]
+                job, each = active[ready]
                 message = job.receive()
-                if isinstance(message, Progressed):
-                    watcher.on_round(run, message.round, message.metrics)
-                elif isinstance(message, Warned):
-                    watcher.on_warning(run, message.text)
-                else:
+                if isinstance(message, Ended):
                     del active[ready]
                     if job.alive:
                         idle.append(job)
-                    if message.error:
-                        failed[run.name] = message.error
-                    watcher.on_end(run, message.error)
+                heard(each, message)
     except BaseException:
         for job, _ in active.values():
             job.stop()
@@ -87,10 +148,9 @@ def run_all(
     finally:
         for job in [*idle, *(job for job, _ in active.values())]:
             job.close()
-    return failed
 
 
-class _Job:
+class Job:
     """A process that does runs, seen from its parent."""
 
     def __init__(self, setup: Setup) -> None:
@@ -111,17 +171,17 @@ class _Job:
         ending.close()
         self.alive = True
 
-    def send(self, order: Order | None) -> None:
+    def send(self, order: Order | ReplayOrder | None) -> None:
         """Hands over a run. If the process is dead, `receive` says so."""
         try:
             self.pipe.send(order)
         except OSError:
             self.alive = False
 
-    def receive(self) -> Progressed | Warned | Ended:
+    def receive(self) -> Message:
         """What the process has to say; that its run failed, where it says nothing any more."""
         try:
-            message: Progressed | Warned | Ended = self.pipe.recv()
+            message: Message = self.pipe.recv()
         except (EOFError, OSError):
             self.alive = False
             self._process.join()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, PlainValidator, StringConstraints
+from pydantic import BeforeValidator, Field, PlainValidator, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
-from emulator.errors import InputError, suggestion
+from emulator.errors import InputError, quote_all, suggestion
 from emulator.registry import Figure, Params
 from emulator.scenario.schema import Name
 from emulator.study.names import short_names, text_of
@@ -89,13 +89,33 @@ class FigureParams(Params):
                 yield key, error.message
 
 
+class WhatIf(Params):
+    """Finished runs, replayed in every world of a grid."""
+
+    runs: Texts = Field(
+        (),
+        strict=False,
+        description="run folders, relative to this file, also patterns such as runs/*; by default those of the study",
+    )
+    set: Changes = Field({}, description="changes for all worlds, by dotted key")
+    worlds: Annotated[dict[Label, Changes], Field(min_length=1)] | None = Field(
+        None, description="named changes; each is a world"
+    )
+    grid: dict[str, Values] = Field({}, description="values of dotted keys; every combination is a world")
+    targets: tuple[Share, ...] = Field(
+        (), strict=False, description="accuracies (shares); the table says what reaching each took"
+    )
+    train: bool = Field(False, description="whether what is not known may be trained")
+    figures: tuple[Figure, ...] = Field((), description="pictures that are drawn of the worlds")
+
+
 class Study(Params):
     """A whole study."""
 
     name: Name = Field(description="names the study and its default folder")
     notes: Annotated[str, StringConstraints(max_length=10_000)] = Field("", description="free text")
     scenario: Annotated[Any, PlainValidator(_base)] = Field(
-        description="the base: a ready scenario's name, a path relative to this file, or a whole scenario"
+        None, description="the base: a ready scenario's name, a path relative to this file, or a whole scenario"
     )
     set: Changes = Field({}, description="changes for all runs, by dotted key")
     variants: Annotated[dict[Label, Changes], Field(min_length=1)] | None = Field(
@@ -107,6 +127,23 @@ class Study(Params):
     )
     target: Share | None = Field(None, description="an accuracy (a share); the summary says what reaching it took")
     figures: tuple[Figure, ...] = Field((), description="the pictures that are drawn")
+    whatif: WhatIf | None = Field(None, description="worlds in which finished runs are replayed")
+
+    @model_validator(mode="after")
+    def _of_something(self) -> Study:
+        if self.scenario is None and not (self.whatif and self.whatif.runs):
+            raise PydanticCustomError("study", "give a 'scenario' to run, or run folders to replay in 'whatif.runs'")
+        if self.scenario is None:
+            useless = [
+                k for k in ("set", "variants", "grid", "seeds", "target", "figures") if k in self.model_fields_set
+            ]
+            if useless:
+                raise PydanticCustomError(
+                    "study",
+                    "{keys}: there is no 'scenario' to run, so say it in 'whatif'",
+                    {"keys": quote_all(useless)},
+                )
+        return self
 
 
 def column_named(name: str, columns: Sequence[str]) -> str:

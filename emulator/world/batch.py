@@ -1,7 +1,8 @@
 """What many clients do together under one server, worked out together: all download, all train, all upload.
 
 In a world in which nothing is cut off, phases in which clients do not meet need no event for each of them. Times and rows are
-those of `World.send` and `World.train` for one client after another; rows of a phase are booked together when its last is over.
+those of `World.send` and `World.train` for one client after another (on links that follow a trace, up to rounding); rows of a
+phase are booked together when its last is over.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from emulator.world.world import Steps, World
 
 
+KEPT_CREWS = 1000
+
+
 @dataclass(frozen=True)
 class Work:
     """Local training: the samples of each client, and how each goes over its own."""
@@ -45,10 +49,17 @@ class Batch:
         self.world = world
         self._unit_s: dict[tuple[int, int], npt.NDArray[np.float64]] = {}
         self._costs: dict[tuple[int, int, int, int, int], tuple[Chosen, dict[int, OperationCost]]] = {}
+        self._crews: dict[tuple[str, tuple[int, ...]], Crew] = {}
 
     def crew(self, server: str, clients: Sequence[int]) -> Crew:
-        """These clients, to work together under a server (an edge, or the cloud)."""
-        return Crew(self, server, np.array(clients))
+        """These clients, to work together under a server (an edge, or the cloud). Groups meet again, so the latest are kept."""
+        key = (server, tuple(clients))
+        known = self._crews.get(key)
+        if known is None:
+            if len(self._crews) >= KEPT_CREWS:
+                self._crews.clear()
+            known = self._crews[key] = Crew(self, server, np.array(clients))
+        return known
 
     @cached_property
     def names(self) -> npt.NDArray[np.int32]:

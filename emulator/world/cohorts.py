@@ -2,7 +2,8 @@
 
 Such transfers differ only in the clients' own links. Where nobody else is on those, transfers of equal own bandwidth have equal
 rates at every instant, whatever happens on the links that they have in common; so one flow stands for all of them, and a group
-costs as much as a client. Without links in common each is alone, and its arrival is known at once.
+costs as much as a client. Without links in common each is alone, and its arrival is known at once, also where the own links
+follow a trace of bandwidth.
 
 Should anybody come to one of the own links meanwhile, its cohort is dissolved into the flows that it stands for.
 """
@@ -20,6 +21,7 @@ import simpy
 from emulator.world.fleet import Fan, Leg
 from emulator.world.flows import NOTHING_BITS, Flow, Link, happen
 from emulator.world.network import EVERYONE, Instants, Known, Places, happens_at, last
+from emulator.world.overtime import OverTime, accumulated, time_to_accumulate
 
 if TYPE_CHECKING:
     from emulator.world.sharing import SharedNetwork
@@ -70,19 +72,22 @@ class Party:
 class Cohort:
     """Some transfers of a party, or all, of ``size_bits`` each.
 
-    ``flow`` stands for them. Where they have no links in common it is None, and each may start at an instant of its own.
+    ``flow`` stands for them. Where they have no links in common it is None, each may start at an instant of its own, and their
+    own links may differ (``own_bps``), or change over time: ``played`` are their bandwidths then, and ``left_s`` says when their
+    last bytes leave.
     """
 
-    __slots__ = ("flow", "names", "over", "own_bps", "party", "places", "size_bits", "starts_s")
+    __slots__ = ("flow", "left_s", "names", "over", "own_bps", "party", "places", "played", "size_bits", "starts_s")
 
     def __init__(
         self,
         party: Party,
         places: Places,
         names: Sequence[str],
-        own_bps: float,
+        own_bps: Instants,
         size_bits: float,
         starts_s: Instants,
+        played: Sequence[OverTime] = (),
     ) -> None:
         self.party = party
         self.places = places
@@ -92,15 +97,31 @@ class Cohort:
         self.starts_s = starts_s
         self.flow: Flow | None = None
         self.over = False  # all bytes have left, or it was dissolved
+        self.played = played
+        self.left_s = np.zeros(0)
+        if played:
+            begun = np.broadcast_to(starts_s, len(played)).tolist()
+            ends = [time_to_accumulate(own, at, size_bits) for own, at in zip(played, begun, strict=True)]
+            self.left_s = np.array(ends)
 
     def arrivals_s(self, some: npt.NDArray[np.bool_] | slice = EVERYONE) -> Instants:
         """When its transfers, or some of them, arrive, where each is alone on its way."""
         after_s, starts_s = self.party.after_s, self.starts_s
         if isinstance(after_s, np.ndarray):
             after_s = after_s[self.places][some]
+        if self.played:
+            return self.left_s[some] + after_s
         if isinstance(starts_s, np.ndarray):
             starts_s = starts_s[some]
-        return starts_s + (self.size_bits / self.own_bps + after_s)
+        own_bps = self.own_bps[some] if isinstance(self.own_bps, np.ndarray) else self.own_bps
+        return starts_s + (self.size_bits / own_bps + after_s)
+
+    def sent_bits(self, now: float) -> Instants:
+        """What each has sent until now, where each is alone on its way."""
+        if not self.played:
+            return self.own_bps * np.maximum(0.0, now - self.starts_s)
+        begun = np.broadcast_to(self.starts_s, len(self.played)).tolist()
+        return np.array([accumulated(own, at, now) for own, at in zip(self.played, begun, strict=True)])
 
 
 class Cohorts:
@@ -125,8 +146,8 @@ class Cohorts:
         return arrived
 
     def transfer_each(self, fan: Fan, size_bytes: int, known: Known) -> None:
-        """See `Network.transfer_each`."""
-        if not self._may_go(fan, size_bytes):
+        """See `Network.transfer_each`. On links that change over time, last bytes do not leave together: each goes alone."""
+        if not self._network.steady(fan.names) or not self._may_go(fan, size_bytes):
             self._one_by_one(Party(fan, 0.0, known), size_bytes)
             return
         after_s = self._network.latencies_s(fan)
@@ -140,8 +161,11 @@ class Cohorts:
         return not fan.pattern.common and fan.pattern.latency_s is not None and self._may_go(fan, 1)
 
     def _may_go(self, fan: Fan, size_bytes: int) -> bool:
-        """Whether transfers may go as a cohort: there are several, and nobody is on the clients' own links, which are steady."""
-        if not self._network.steady(fan.names):
+        """Whether transfers may go as a cohort: there are several, and nobody is on the clients' own links.
+
+        These are steady; or there are no links in common, and they follow a trace of bandwidth.
+        """
+        if not self._network.steady(fan.names) and (fan.pattern.common or not self._network.played(fan.names)):
             return False
         alone = len(fan.names) > 1 and self._on.keys().isdisjoint(fan.names) and self._network.free(fan.names)
         return alone or size_bytes == 0
@@ -158,7 +182,10 @@ class Cohorts:
         """Sends the transfers of a party on their way. Only without links in common may they start later than now."""
         fan = party.fan
         common = self._network.links_of(fan.pattern.common)
-        if isinstance(fan.own_bps, np.ndarray):
+        played = () if common else self._network.played(fan.names)
+        if played:
+            self._start(Cohort(party, EVERYONE, fan.names, 0.0, size_bits, starts_s, played), common)
+        elif isinstance(fan.own_bps, np.ndarray) and (common or not isinstance(party.told, simpy.Event)):
             for own_bps in np.unique(fan.own_bps).tolist():
                 places = np.flatnonzero(fan.own_bps == own_bps)
                 names = [fan.names[i] for i in places.tolist()]
@@ -173,6 +200,7 @@ class Cohorts:
         self._on.update(dict.fromkeys(names, cohort))
         if common:
             ended = partial(self._left, cohort)
+            assert not isinstance(cohort.own_bps, np.ndarray)
             cohort.flow = self._network.put(common, cohort.size_bits, len(names), cohort.own_bps, ended)
             return
         # Nobody is in the way of anybody: when they leave and arrive is known at once.
@@ -214,8 +242,7 @@ class Cohorts:
         if cohort.flow is not None:
             left_bits = np.full(len(everyone), cohort.size_bits - 8 * self._network.stop(cohort.flow))
         else:
-            sent_bits = cohort.own_bps * np.maximum(0.0, self._env.now - cohort.starts_s)
-            left_bits = np.broadcast_to(cohort.size_bits - sent_bits, len(everyone))
+            left_bits = np.broadcast_to(cohort.size_bits - cohort.sent_bits(self._env.now), len(everyone))
         going = left_bits > NOTHING_BITS
         if not going.any():
             self._free(cohort)

@@ -126,6 +126,20 @@ def time_to_accumulate(rate: OverTime, start_s: float, amount: float) -> float:
         now = change
 
 
+def accumulated(rate: OverTime, start_s: float, now_s: float) -> float:
+    """The integral of ``rate`` from ``start_s`` until now; 0 before that."""
+    if now_s <= start_s:
+        return 0.0
+    if isinstance(rate, StepFunction):
+        return rate.integrate(start_s, now_s)
+    total = 0.0
+    while start_s < now_s:
+        until = min(rate.next_change(start_s), now_s)
+        total += rate.at(start_s) * (until - start_s)
+        start_s = until
+    return total
+
+
 def next_zero(value: OverTime, t: float) -> float:
     """The first instant from ``t`` on at which a value is 0; infinity where there is none (or too many changes away)."""
     for _ in range(_MANY):

@@ -120,6 +120,13 @@ class SharedNetwork:
         """Whether links of these names do not change over time."""
         return all(some.keys().isdisjoint(names) for some in (self._capacities, self._latencies, self._factors) if some)
 
+    def played(self, names: Sequence[str]) -> list[OverTime]:
+        """The bandwidths over time of links of these names; nothing where not all have one, or anything else changes on them."""
+        if not self._capacities or self._factors or not self._latencies.keys().isdisjoint(names):
+            return []
+        found = [self._capacities[name] for name in names if name in self._capacities]
+        return found if len(found) == len(names) else []
+
     def free(self, names: Sequence[str]) -> bool:
         """Whether no single flow is on links of these names."""
         links = self._links

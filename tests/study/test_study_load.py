@@ -203,7 +203,7 @@ def test_a_long_name_is_cut_and_stays_unique() -> None:
     [
         ("", ["study.yaml: is empty; a study has the keys 'name', 'notes', 'scenario', 'set', 'variants', 'grid', "
               "'seeds', 'target', 'figures'"]),
-        ("name: x\n", ["study.yaml:1:1: scenario: is required"]),
+        ("name: x\n", ["study.yaml:1:1: give a 'scenario' to run, or run folders to replay in 'whatif.runs'"]),
         (TINY, ["study.yaml:2:1: this is a scenario, not a study; run it with 'hfl run', or name it as the 'scenario' "
                 "of a study"]),
         ("name: x\nscenario: tiny.yml\n",

@@ -1,0 +1,1 @@
+"""`hfl explore`: a local page on which a finished run is replayed in other worlds."""

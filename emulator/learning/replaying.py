@@ -1,0 +1,127 @@
+"""The lab of a replay: the same questions as of a run that trains, answered from memory alone.
+
+`ReplayLab` never computes a model. What is not remembered is noted, so that a replay can say how many trainings it would take.
+Many replays of one run ask for the same models, so they share a `Book` of handles and do not work out their keys again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
+
+from emulator.errors import HflError
+from emulator.learning.lab import Evaluation, Handle, Lab
+from emulator.learning.memo import RunMemory
+from emulator.learning.recipes import Distilled, Recipe, Train, Trainee
+from emulator.learning.timing import NOT_MEASURED
+from emulator.registry import Chosen
+from emulator.scenario.schema import Scenario
+
+if TYPE_CHECKING:
+    from emulator.learning.clients import ClientData
+    from emulator.learning.engine import Engine
+
+MOST_ENTRIES = 500_000  # of a book, before a replay begins; a few hundred bytes each
+
+
+class NotKnownError(HflError):
+    """What happens next depends on something that only training can tell."""
+
+
+class Book:
+    """Handles by what they are made of, shared by the replays of one run."""
+
+    def __init__(self) -> None:
+        self.made: dict[Any, Any] = {}
+        self.live: WeakValueDictionary[str, Handle] = WeakValueDictionary()
+
+    def open(self) -> None:
+        """Begins a replay: a book that has become large is begun anew."""
+        if len(self.made) > MOST_ENTRIES:
+            self.made.clear()
+
+
+class ReplayLab(Lab):
+    """A lab that only remembers. Its keys, and so its answers, are those of `Lab`.
+
+    An evaluation that is not known is nan, unless the run stops at an accuracy; anything else that is not known raises
+    `NotKnownError`, as do questions about data that the run did not have.
+    """
+
+    def __init__(self, scenario: Scenario, memory: RunMemory, book: Book) -> None:
+        super().__init__(scenario, memory)
+        self._unknown: list[Handle] = []
+        self._made = book.made
+        self._live = book.live
+        book.open()
+
+    @property
+    def missing(self) -> int:
+        """How many local trainings would have to be computed for all that was asked and is not known."""
+        seen: set[Recipe] = set()
+        stack = [h.recipe for h in self._unknown if h.recipe is not None]
+        while stack:
+            recipe = stack.pop()
+            if recipe not in seen:
+                seen.add(recipe)
+                stack.extend(recipe.needs())
+        return sum(isinstance(recipe, Train) for recipe in seen)
+
+    def train(
+        self,
+        model: Handle,
+        client: Trainee,
+        rule: Chosen,
+        round: int,  # noqa: A002
+        first_epoch: int = 0,
+        memory: tuple[Handle, Handle] | None = None,
+        extra: Sequence[Distilled] = (),
+    ) -> tuple[Handle, Handle | None]:
+        """See `Lab.train`."""
+        place = (self._data_key, self._rule_key(rule), model, client, round, first_epoch, memory, tuple(extra))
+        known: tuple[Handle, Handle | None] | None = self._made.get(place)
+        if known is None:
+            known = self._made[place] = super().train(model, client, rule, round, first_epoch, memory, extra)
+        else:
+            self.asked += 1
+        return known
+
+    def combine(self, vectors: Sequence[Handle], weights: Sequence[float]) -> Handle:
+        """See `Lab.combine`."""
+        place = (tuple(vectors), tuple(weights))
+        known: Handle | None = self._made.get(place)
+        if known is None:
+            known = self._made[place] = super().combine(vectors, weights)
+        return known
+
+    def evaluate(self, model: Handle, cluster: int | None = None) -> Evaluation:
+        """See `Lab.evaluate`; nan where that is not known."""
+        try:
+            return super().evaluate(model, cluster)
+        except NotKnownError:
+            self._unknown.append(model)
+            if self._scenario.stop.accuracy is not None:
+                raise
+            return NOT_MEASURED
+
+    def evaluate_each(self, cases: Sequence[tuple[Handle, Sequence[int]]]) -> list[Evaluation]:
+        """See `Lab.evaluate_each`; nan where any of it is not known."""
+        try:
+            return super().evaluate_each(cases)
+        except NotKnownError:
+            return [NOT_MEASURED] * len(cases)
+
+    def compute(self, handles: Sequence[Handle]) -> None:
+        """Raises `NotKnownError`, unless there is nothing to compute."""
+        if handles:
+            self._unknown += handles
+            raise NotKnownError("what comes next depends on models that are not known")
+
+    @property
+    def _data(self) -> ClientData:
+        raise NotKnownError("the clients hold other data than in the run")
+
+    @property
+    def _engine(self) -> Engine:
+        raise NotKnownError("this was not computed in the run")

@@ -1,0 +1,183 @@
+"""Finished runs played again in other worlds, in memory: nothing is trained and nothing is written.
+
+What a `Source` holds is read once; each replay then takes as long as the emulation alone. Its numbers are those that
+``hfl whatif`` writes for the same change, bit for bit.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from emulator import __version__, checkpoint, yamlfile
+from emulator.errors import InputError, ScenarioError
+from emulator.learning.memo import Memo, RunMemory
+from emulator.learning.replaying import Book, NotKnownError, ReplayLab
+from emulator.learning.timing import TimingLab
+from emulator.ledger import Ledger
+from emulator.methods.session import Metrics
+from emulator.run import COMPLETE, assemble, play, rare_collections, status_of, summary_of, trained_in
+from emulator.scenario.load import Loaded, check, dump, parse_change, put
+from emulator.world import endings
+from emulator.yamlfile import Document
+
+QUIET = ("output.against=[]", "output.plot=false")  # a replay is one run, and it draws nothing by itself
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A finished run, ready to be replayed: its scenario, its small results, and the handles that its replays share."""
+
+    folder: Path
+    document: Document
+    training: bool
+    known: dict[str, bytes]
+    book: Book = field(default_factory=Book)
+
+    def changed(self, changes: Sequence[tuple[str, Document]]) -> Loaded:
+        """The run's scenario with changes by dotted key. Raises `ScenarioError` with everything that is wrong with it."""
+        given = self.document
+        document = Document(given.file, copy.deepcopy(given.data), dict(given.keys), dict(given.values))
+        for key, value in (*changes, *map(parse_change, QUIET)):
+            put(document, key, value)
+        return check(document, self.training)
+
+    def what_if(self, changes: Sequence[str]) -> Loaded:
+        """As `changed`, with changes as ``hfl whatif --set`` takes them (``key.path=value``)."""
+        return self.changed([parse_change(text) for text in changes])
+
+
+@dataclass(frozen=True, eq=False)
+class Replay:
+    """What a replay gave.
+
+    ``metrics`` has a row for each evaluation; accuracies that are not known are nan. ``asked`` counts the local trainings that
+    the method asked for, ``missing`` those that would have to be computed. ``to_the_end`` is false where what happens next
+    depends on what is missing: the replay stops there, and there may be more of both.
+    """
+
+    metrics: tuple[Metrics, ...]
+    summary: dict[str, Any]
+    asked: int
+    missing: int
+    to_the_end: bool = True
+
+    @property
+    def known(self) -> bool:
+        """Whether everything was known, so that the numbers are those of the run in this world."""
+        return self.to_the_end and not self.missing
+
+
+def open_source(folder: Path) -> Source:
+    """Reads a finished run. Raises `InputError` where the folder holds none, or one that this version cannot replay."""
+    if not folder.is_dir():
+        raise InputError(
+            f"there is no folder '{folder}'" if not folder.exists() else f"'{folder}' is a file, no run folder"
+        )
+    scenario, status = folder / "scenario.yaml", status_of(folder)
+    if not scenario.is_file():
+        raise InputError(f"'{folder}' is not a run folder: it has no scenario.yaml")
+    if status != COMPLETE:
+        how = f"its status is '{status}'" if status else "it has no valid summary.json"
+        raise InputError(f"the run in '{folder}' is not complete ({how}); finish it with 'hfl run'")
+    if not (folder / checkpoint.MEMORY).is_file():
+        raise InputError(f"'{folder}' has no {checkpoint.MEMORY}, so nothing of the run can be replayed; run it again")
+    source = Source(folder, yamlfile.load(scenario), trained_in(folder), checkpoint.read_memory(folder))
+    try:
+        plain = source.changed([])
+    except ScenarioError as error:
+        raise InputError(
+            f"the run in '{folder}' {_made_by(folder)}; its scenario is not understood:\n{error}"
+        ) from error
+    empty = Memo(None)
+    try:
+        # Every run knows its model's facts, by a key that changes with the versions of everything that computes.
+        _ = ReplayLab(plain.scenario, RunMemory(empty, source.known), Book()).model_facts
+    except NotKnownError:
+        raise InputError(
+            f"the run in '{folder}' {_made_by(folder)}; its results cannot be reused: run it again"
+        ) from None
+    finally:
+        empty.close()
+    return source
+
+
+def _made_by(folder: Path) -> str:
+    """Which versions a run was made by, beside those at work here."""
+    import importlib.metadata
+
+    try:
+        said = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        theirs = f"version {said['hfl_emulator']} with torch {said['packages']['torch']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        theirs = "an unknown version"
+    ours = f"version {__version__} with torch {importlib.metadata.version('torch')}"
+    return f"was made by {theirs}, and this is {ours if ours != theirs else 'a later state of it'}"
+
+
+def place_of(source: Source, loaded: Loaded) -> Path:
+    """The run folder that ``hfl whatif`` gives a changed scenario, unless it is told another."""
+    return source.folder / f"whatif-{hashlib.sha256(dump(loaded.scenario).encode()).hexdigest()[:8]}"
+
+
+def replay(
+    source: Source, loaded: Loaded, memo: Memo, on_round: Callable[[int, Metrics], None] | None = None
+) -> Replay:
+    """Plays a changed scenario of a source (see `Source.what_if`). Trains nothing.
+
+    ``on_round`` is told after every round; whatever it raises ends the replay. Raises `InputError` with its place where the
+    scenario cannot be played.
+    """
+    scenario, memory = loaded.scenario, RunMemory(memo, source.known)
+    try:
+        endings.check(scenario)
+        lab = ReplayLab(scenario, memory, source.book) if loaded.training else TimingLab(scenario, memory)
+        try:
+            session = assemble(scenario, lab, _Passing())
+        except NotKnownError:
+            return Replay((), {}, 0, 0, to_the_end=False)
+        if on_round is not None:
+            session.on_round = on_round
+        to_the_end = True
+        with rare_collections():
+            try:
+                play(session)
+            except NotKnownError:
+                to_the_end = False
+    except InputError as error:
+        raise loaded.locate(error) from error
+    finally:
+        source.known.update(memory.entries)  # what the memo knew is not looked up again
+    missing = lab.missing if isinstance(lab, ReplayLab) else 0
+    summary = summary_of(session, loaded.training, COMPLETE)
+    return Replay(tuple(session.metrics), summary, lab.asked, missing, to_the_end)
+
+
+def describe_missing(result: Replay) -> str:
+    """How much of a replay is known and how much would have to be trained: ``1,200 of 25,000 trainings are missing``."""
+    if result.to_the_end:
+        return f"{result.missing:,} of {result.asked:,} trainings are missing"
+    if not result.asked:
+        return "nothing of it is known: everything would have to be trained"
+    rounds = max((int(row["round"]) for row in result.metrics if not math.isnan(row["accuracy"])), default=0)
+    return (
+        f"it is known up to round {rounds}; what comes then depends on models that would have to be trained "
+        f"(at least {result.missing:,} trainings)"
+    )
+
+
+class _Passing(Ledger):
+    """A ledger that keeps its latest rows only: a replay needs the totals alone."""
+
+    def __init__(self) -> None:
+        super().__init__(Path(os.devnull))
+
+    def _write_rows(self, path: Path) -> None:
+        """The rows are gone."""

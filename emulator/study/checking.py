@@ -1,0 +1,95 @@
+"""What is checked alike in the runs of a study and in the worlds of its what-if."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from emulator.errors import InputError, Problem
+from emulator.registry import Chosen
+from emulator.scenario.load import Loaded, check
+from emulator.study.expand import VARIANT, covers
+from emulator.study.names import text_of
+from emulator.study.schema import Study, column_named, same_value
+from emulator.yamlfile import Document, Path_
+
+
+def columns_of(study: Study) -> tuple[str, ...]:
+    """What the runs of a study differ in, beside the seed."""
+    return (*([VARIANT] if study.variants else []), *study.grid)
+
+
+def wrong_keys(
+    document: Document, places: Iterable[tuple[Path_, str]], not_here: Mapping[str, str]
+) -> Iterator[Problem]:
+    """Problems of keys by their place in the study; ``not_here`` says why some have none there."""
+    for path, key in places:
+        if not all(key.split(".")):
+            yield document.problem(path, "expected a key of the scenario, such as 'stop.rounds'", at_key=True)
+        elif key in not_here:
+            yield document.problem(path, not_here[key], at_key=True)
+
+
+def wrong_grid(document: Document, at: Path_, grid: Mapping[str, Any]) -> Iterator[Problem]:
+    """An empty grid, keys of it that lie in others, and values that stand twice."""
+    if not grid and at in document.keys:
+        yield document.problem(at, "the grid is empty; give keys of the scenario with lists of values, or leave it out")
+    for key, other in itertools.permutations(grid, 2):
+        if covers(key, other):
+            yield document.problem((*at, other), f"lies in '{key}', which the grid varies too", at_key=True)
+    for key, values in grid.items():
+        entries = list(values.values() if isinstance(values, dict) else values)
+        for i, entry in enumerate(entries):
+            if isinstance(values, list) and text_of(entry) in map(text_of, entries[:i]):
+                yield document.problem((*at, key, i), f"the value '{text_of(entry)}' stands twice")
+
+
+def wrong_drawings(
+    document: Document,
+    at: Path_,
+    figures: Sequence[Chosen],
+    columns: Sequence[str],
+    entries: Sequence[tuple[str, Mapping[str, Any]]],
+) -> Iterator[Problem]:
+    """Figures without runs, and those that would take different runs for seeds of one.
+
+    ``entries`` are the names of all runs, and what each has in the columns, ``method`` and ``seed``.
+    """
+    for i, figure in enumerate(figures):
+        where = {column_named(name, columns): value for name, value in figure.params.where.items()}
+        chosen = [(n, v) for n, v in entries if all(same_value(value, v[c]) for c, value in where.items())]
+        if not chosen:
+            yield document.problem((*at, i, "where"), "no run is of these values")
+        seen: dict[tuple[Any, ...], str] = {}
+        for name, values in chosen:
+            place = (*(values[c] for c in figure.params.told_apart(columns)), values["seed"])
+            if place in seen:
+                message = f"the runs '{seen[place]}' and '{name}' would be taken for one; say what tells them apart"
+                yield document.problem((*at, i), message)
+                break
+            seen[place] = name
+
+
+def playable(document: Document, training: bool = True) -> Loaded:
+    """A checked scenario whose traces can be played. Raises `ScenarioError`."""
+    from emulator.world import endings
+
+    loaded = check(document, training)
+    try:
+        endings.check(loaded.scenario)
+    except InputError as error:
+        raise loaded.locate(InputError(error.message, error.key or "topology")) from error
+    return loaded
+
+
+def with_runs(problem: Problem, names: Sequence[str], count: int, what: str = "run") -> Problem:
+    """The problem, and which runs have it, unless all do."""
+    if len(names) == count:
+        return problem
+    which = (
+        f"in the {what} '{names[0]}'"
+        if len(names) == 1
+        else f"in {len(names)} of {count} {what}s, such as '{names[0]}'"
+    )
+    return Problem(problem.file, problem.line, problem.column, problem.key, f"{problem.message} ({which})")

@@ -1,0 +1,190 @@
+"""The page in a real browser: it loads, a slider moves, and the curve becomes what ``hfl whatif`` says."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scenario.command import hfl
+
+from analysis.runs import load_run
+from emulator.learning.memo import Memo
+from emulator.run import execute
+from emulator.scenario import Loaded
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+DRIVER = shutil.which("chromedriver")
+
+pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver")
+
+FLAGS = (
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--no-first-run", "--window-size=1400,950",
+)  # fmt: skip
+PATIENCE_S = 90.0  # a machine may be busy
+
+
+class Visitor:
+    """Somebody with a browser on the page."""
+
+    def __init__(self, driver: Any, url: str) -> None:
+        self.driver = driver
+        driver.get(url)
+        self.until(lambda: driver.execute_script("return typeof Bokeh !== 'undefined' && Bokeh.documents.length == 1"))
+        self.until(lambda: "slider" in self.status())
+
+    def model(self, name: str, what: str) -> Any:
+        """A property of the part of the page that has this name."""
+        return self.driver.execute_script(
+            "return Bokeh.documents[0].get_model_by_name(arguments[0])[arguments[1]]", name, what
+        )
+
+    def status(self) -> str:
+        return str(self.model("status", "text"))
+
+    def curve(self, number: int = 0) -> dict[str, list[float]]:
+        """What is drawn of a run in the world that is asked for."""
+        script = (
+            "const d = Bokeh.documents[0].get_model_by_name(arguments[0]).data; return JSON.parse(JSON.stringify(d))"
+        )
+        found: dict[str, list[float]] = self.driver.execute_script(script, f"curve-{number}")
+        return found
+
+    def inside(self, name: str, selector: str) -> Any:
+        """An element within a widget."""
+        script = (
+            "const model = Bokeh.documents[0].get_model_by_name(arguments[0]);"
+            "return Bokeh.index.find_one(model).shadow_el.querySelector(arguments[1])"
+        )
+        return self.driver.execute_script(script, name, selector)
+
+    def choose(self, name: str, label: str) -> None:
+        from selenium.webdriver.support.ui import Select
+
+        Select(self.inside(name, "select")).select_by_visible_text(label)
+
+    def command(self) -> list[str]:
+        """The command that the page shows."""
+        return shlex.split(str(self.model("command", "tags")[0]))
+
+    def until(self, true: Callable[[], Any]) -> None:
+        end = time.monotonic() + PATIENCE_S
+        while not true():
+            assert time.monotonic() < end, self.status()
+            time.sleep(0.05)
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Iterator[Any]:
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(CHROMIUM)
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path / 'browser'}"):
+        options.add_argument(flag)
+    made = webdriver.Chrome(options=options, service=Service(str(DRIVER)))
+    yield made
+    made.quit()
+
+
+@pytest.fixture
+def run(request: pytest.FixtureRequest, small: Callable[..., Loaded], tmp_path: Path) -> Path:
+    """A finished run; a test may give it a change."""
+    changes = ["stop.rounds=4", *getattr(request, "param", ())]
+    execute(small(*changes), tmp_path / "run", Memo(None), max_workers=1)
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def page(run: Path) -> Iterator[str]:
+    """The address of the page of a run, and at last that it ends cleanly."""
+    words = [sys.executable, "-m", "emulator", "explore", str(run), "--no-browser", "--no-memo"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line.startswith("http://127.0.0.1:"), line
+    yield line.split()[0]
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (0, "the page is closed\n", "")
+
+
+def check_as_whatif(visitor: Visitor, folder: Path) -> None:
+    """What is drawn is what the command on the page writes."""
+    program, *words = visitor.command()
+    assert program == "hfl"
+    assert hfl(*words, "--out", folder, "--no-memo").code == 0
+    metrics, curve = load_run(folder).metrics, visitor.curve()
+    assert curve["y"] == list(metrics["accuracy"])
+    assert curve["round"] == list(metrics["round"])
+    for name, column in (("time", "time_s"), ("bytes", "bytes_total"), ("cost", "cost_s")):
+        drawn, written = curve[name], list(metrics[column])
+        assert [d * written[-1] for d in drawn] == pytest.approx([w * drawn[-1] for w in written], rel=1e-12)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs signals")
+def test_a_slider_moves_the_curve_to_what_whatif_says(driver: Any, page: str, run: Path, tmp_path: Path) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    visitor = Visitor(driver, page)
+    assert "hfl explore: hierfavg" in driver.title
+    assert visitor.curve()["y"] == []
+    assert not any("http" in entry.get_attribute("src") and "127.0.0.1" not in entry.get_attribute("src")
+                   for entry in driver.find_elements("css selector", "script[src], link[src]"))  # fmt: skip
+    assert visitor.model("topology.links.access.up", "value") == "8 Mbit/s"
+    handle = visitor.inside("topology.links.access.up", ".noUi-handle")
+    for _ in range(12):
+        handle.send_keys(Keys.ARROW_LEFT)
+    moved = visitor.model("topology.links.access.up", "value")
+    assert moved == "100 kbit/s"  # twelve steps: 7, 5, 3, 2, 1.5, 1 and again
+    command = ["hfl", "whatif", str(run), "--set", f"topology.links.access.up={moved}"]
+    visitor.until(lambda: visitor.command() == command and "all 64 trainings reused" in visitor.status())
+    check_as_whatif(visitor, tmp_path / "slow")
+    before = load_run(run).metrics
+    assert load_run(tmp_path / "slow").metrics["time_s"].iloc[-1] > before["time_s"].iloc[-1]
+    assert "%" in visitor.model("totals", "text")
+
+    visitor.choose("topology.devices", "laptop")
+    visitor.until(lambda: "topology.devices=laptop" in visitor.command() and "reused" in visitor.status())
+    check_as_whatif(visitor, tmp_path / "laptops")
+    visitor.inside("reset", "button").click()
+    visitor.until(lambda: "The world as it was" in visitor.status())
+    assert visitor.curve()["y"] == []
+    assert visitor.model("topology.devices", "value") == "raspberry-pi-4b"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs signals")
+@pytest.mark.parametrize("run", [("topology.sharing=dedicated",)], indirect=True)
+def test_what_needs_training_is_asked_first_and_errors_are_said(
+    driver: Any, page: str, run: Path, tmp_path: Path
+) -> None:
+    visitor = Visitor(driver, page)
+    visitor.choose("topology.availability", "phone-availability")
+    visitor.until(lambda: "This world needs training" in visitor.status())
+    assert "trainings are missing" in visitor.status()
+    assert visitor.curve()["y"] == []
+    assert not list(run.glob("whatif-*"))
+    assert visitor.model("train", "visible")
+    visitor.inside("train", "button").click()
+    visitor.until(lambda: "reused" in visitor.status())
+    assert len(list(run.glob("whatif-*"))) == 1
+    check_as_whatif(visitor, tmp_path / "trained")
+    assert not visitor.model("train", "visible")
+
+    visitor.choose("topology.links.access.trace", "lte-like")
+    visitor.until(lambda: "traces need &#x27;topology.sharing: max-min&#x27;" in visitor.status())
+    assert "Traceback" not in visitor.status()
+    assert visitor.curve()["y"] == []
+    visitor.choose("topology.links.access.trace", "none")
+    visitor.until(lambda: "reused" in visitor.status())
+    assert len(visitor.curve()["y"]) > 1
