@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from analysis.clusters import CLUSTER_METRICS, clustering_rounds, weights_kept
 from analysis.quantities import accuracy_text, bytes_text, cost_text, time_text
 from analysis.runs import COLUMNS, COMPLETE, Run, load_run, read_json
 from analysis.seeds import mean_and_interval
@@ -33,6 +34,8 @@ FINAL = ("time_s", "bytes_total", "cost_s", "energy_j")  # of the last evaluatio
 GROUPS = {
     "group_size": "mean_size", "group_cov": "mean_cov", "intra_cs": "intra_cs", "inter_cs": "inter_cs", "vts": "vts",
 }  # fmt: skip
+# Of clustered learning: metrics of the last evaluation, and what the run folder tells of its clusters.
+CLUSTERED = (*CLUSTER_METRICS, "clustering_rounds", "weights_kept")
 TO_TARGET = ("round_to_target", "time_to_target_s", "bytes_to_target", "cost_to_target_s")
 
 
@@ -41,8 +44,8 @@ class StudyResults:
     """A study as its folder tells it.
 
     ``table`` has a row for each evaluation of each complete run: ``run``, what is varied (``columns``), ``method``, ``seed``, and
-    the metrics (see `analysis.runs.COLUMNS`), and the figures of the run's last groups (`GROUPS`). ``missing`` are the runs that
-    are not complete. ``folders`` are the folders of the others, by ``run``.
+    the metrics (see `analysis.runs.COLUMNS`), the figures of the run's last groups (`GROUPS`), and those of its clusters
+    (`CLUSTERED`). ``missing`` are the runs that are not complete. ``folders`` are the folders of the others, by ``run``.
     """
 
     folder: Path
@@ -103,7 +106,9 @@ def states_of(folder: Path, missing: Sequence[str]) -> dict[str, str]:
 
 def evaluations(run: Run, identity: Mapping[str, Any]) -> pd.DataFrame:
     """The part of a study's table that one run makes: ``identity`` in the first columns."""
-    table = run.metrics.copy().assign(**_last_groups(run.folder))
+    unjudged = {name: math.nan for name in CLUSTER_METRICS if name not in run.metrics}
+    found = {"clustering_rounds": clustering_rounds(run), "weights_kept": weights_kept(run)}
+    table = run.metrics.copy().assign(**_last_groups(run.folder), **unjudged, **found)
     for i, (column, value) in enumerate(identity.items()):
         table.insert(i, column, value)
     return table
@@ -127,7 +132,10 @@ def each_run(table: pd.DataFrame) -> Iterator[pd.DataFrame]:
 def per_run(results: StudyResults) -> pd.DataFrame:
     """A row for each run: what it is, its final and best accuracy, what it took in all and, with a target, to the target.
 
-    Time is in seconds, cost in client-seconds, energy in joules. What a run took to a target that it did not reach is nan.
+    Time is in seconds, cost in client-seconds, energy in joules. ``final_accuracy`` and ``best_accuracy`` are on the common test
+    set; ``accuracy_clusters`` and ``accuracy_clients`` are means over clusters and over clients, each on data of its own
+    distribution, at the last evaluation. What was not measured is nan, and so is what a run took to a target that it did
+    not reach.
     """
     import pandas as pd
 
@@ -136,7 +144,7 @@ def per_run(results: StudyResults) -> pd.DataFrame:
         first, last = run.iloc[0], run.iloc[-1]
         row: dict[str, Any] = {c: first[c] for c in _identifying(results.table)}
         row |= {"final_accuracy": float(last["accuracy"]), "best_accuracy": float(run["accuracy"].max())}
-        row |= {column: float(last[column]) for column in (*FINAL, *GROUPS)}
+        row |= {column: float(last[column]) for column in (*FINAL, *GROUPS, *CLUSTERED)}
         if results.target is not None:
             reach = first_reach(run, results.target)
             taken = (math.nan,) * 4
@@ -165,7 +173,7 @@ def summarise(results: StudyResults) -> pd.DataFrame:
         if "method" not in columns:
             row["method"] = group["method"].iloc[0]
         row["seeds"] = len(group)
-        quantities = ["final_accuracy", "best_accuracy", *FINAL, *GROUPS]
+        quantities = ["final_accuracy", "best_accuracy", *FINAL, *GROUPS, *CLUSTERED]
         if results.target is not None:
             row |= {"target_accuracy": results.target, "reached": int(group["round_to_target"].notna().sum())}
             quantities += TO_TARGET

@@ -51,6 +51,12 @@ QUANTITIES: dict[str, tuple[str, str, tuple[Unit, ...]]] = {
     "intra-cs": ("intra_cs", "Intra-CS as printed in S1", (Unit("", 1.0),)),
     "inter-cs": ("inter_cs", "Inter-CS as printed in S1", (Unit("", 1.0),)),
     "vts": ("vts", "Likeness of sets to the virtual target (VTS)", (Unit("", 1.0),)),
+    "accuracy-clusters": ("accuracy_clusters", "Accuracy, mean over clusters", _PERCENT),
+    "accuracy-clients": ("accuracy_clients", "Accuracy, mean over clients", _PERCENT),
+    "clusters": ("clusters", "Clusters", (Unit("", 1.0),)),
+    "adjusted-rand": ("adjusted_rand", "Adjusted Rand index of clusters and true clusters", (Unit("", 1.0),)),
+    "clustering-rounds": ("clustering_rounds", "Rounds to the final clusters", (Unit("", 1.0),)),
+    "weights-kept": ("weights_kept", "Weights that count for stability", _PERCENT),
     "rounds-to-target": ("round_to_target", "Rounds to {target}", (Unit("", 1.0),)),
     "time-to-target": ("time_to_target_s", "Emulated time to {target}", _SECONDS),
     "bytes-to-target": ("bytes_to_target", "Data to {target}", _BYTES),
@@ -58,6 +64,7 @@ QUANTITIES: dict[str, tuple[str, str, tuple[Unit, ...]]] = {
 }
 Quantity = Literal[
     "final-accuracy", "best-accuracy", "time", "bytes", "cost", "group-size", "group-cov", "intra-cs", "inter-cs", "vts",
+    "accuracy-clusters", "accuracy-clients", "clusters", "adjusted-rand", "clustering-rounds", "weights-kept",
     "rounds-to-target", "time-to-target", "bytes-to-target", "cost-to-target",
 ]  # fmt: skip
 
