@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -59,6 +60,27 @@ class Tree:
     def top(self) -> float:
         """The upper end of the highest band."""
         return max(float(b) + len(n.members) for b, n in zip(self.bottoms, self.nodes, strict=True))
+
+    @cached_property
+    def ways(self) -> dict[tuple[int, int], list[int]]:
+        """The clients that go from one node to another, by the places of both."""
+        found: dict[tuple[int, int], list[int]] = {}
+        latest: dict[int, int] = {}
+        for place, node in enumerate(self.nodes):
+            for client in node.members:
+                if client in latest:
+                    found.setdefault((latest[client], place), []).append(client)
+                latest[client] = place
+        return found
+
+    @cached_property
+    def ranks(self) -> np.ndarray:
+        """The order of the kinds in a band [kinds]: those whose clients end further down are further down."""
+        end = np.zeros(len(self.kinds))
+        for place, node in enumerate(self.nodes):
+            end[list(node.members)] = self.bottoms[place]
+        height = [end[self.kinds == kind].mean() for kind in range(self.kinds.max() + 1)]
+        return np.argsort(np.argsort(height, kind="stable"))
 
 
 class ClustersFigure(SeriesFigure):
@@ -130,10 +152,11 @@ def _bottoms(nodes: Sequence[Node], kinds: np.ndarray) -> np.ndarray:
         tallest = [sizes[numbers == number].max() for number in range(numbers.max() + 1)]
         lanes = np.concatenate([[0.0], np.cumsum(np.array(tallest) + gap)])
         return np.asarray(lanes[numbers])
-    ways: list[list[int]] = [[] for _ in kinds]
+    # Of the halves of a cluster the one with the kinds of lower numbers is below.
+    ways: list[list[tuple[float, int]]] = [[] for _ in kinds]
     for place, node in enumerate(nodes):
         for client in node.members:
-            ways[client].append(place)
+            ways[client].append((float(kinds[list(node.members)].mean()), place))
     first = {
         way[-1]: min(w for w in ways if w[-1] == way[-1]) for way in ways
     }  # a leaf stands where its first client does
@@ -163,17 +186,16 @@ def _draw(box: Axes, each: Tree, x: str, inches: float) -> None:
     unit = axis.unit(each.end[which])
     measure_x(box, axis, unit, each.end[which] / unit.size)
     right = box.get_xlim()[1]
-    ways = _ways(each)
     spans = [(node.born[which] / unit.size, node.ended[which] / unit.size) for node in each.nodes]
     half = [min(JOINT * right, 0.8 * (b - a)) / 2 for a, b in spans]
     for place, (node, (start, end)) in enumerate(zip(each.nodes, spans, strict=True)):
-        a = start + (half[place] if any(place == w for _, w in ways) else 0.0)
-        b = end - (half[place] if any(place == v for v, _ in ways) else 0.0)
+        a = start + (half[place] if any(place == w for _, w in each.ways) else 0.0)
+        b = end - (half[place] if any(place == v for v, _ in each.ways) else 0.0)
         for kind, (low, high) in _stripes(each, place).items():
-            box.fill_between([a, b], low, high, color=_colour(kind), linewidth=0, zorder=2)
+            box.fill_between([a, b], low, high, color=_colour(kind), linewidth=0.3, zorder=2)
         if node.members and (len(each.nodes) <= NAMED * inches) and node.reason != "choice":
             _name(box, str(len(node.members)), a, _middle(each, place), "left")
-    for (old, new), clients in ways.items():
+    for (old, new), clients in each.ways.items():
         if each.nodes[old].members and each.nodes[new].members:
             _joint(box, each, old, new, clients, (spans[old][1] - half[old], spans[new][0] + half[new]))
     if len(each.nodes) <= NAMED * inches:
@@ -185,21 +207,11 @@ def _draw(box: Axes, each: Tree, x: str, inches: float) -> None:
     box.set_ylabel(f"{len(each.kinds)} clients")
 
 
-def _ways(each: Tree) -> dict[tuple[int, int], list[int]]:
-    """The clients that go from one node to another, by the places of both."""
-    found: dict[tuple[int, int], list[int]] = {}
-    latest: dict[int, int] = {}
-    for place, node in enumerate(each.nodes):
-        for client in node.members:
-            if client in latest:
-                found.setdefault((latest[client], place), []).append(client)
-            latest[client] = place
-    return found
-
-
 def _stripes(each: Tree, place: int) -> dict[int, tuple[float, float]]:
     """The lower and upper end of each kind of client in a band."""
     kinds, counts = np.unique(each.kinds[list(each.nodes[place].members)], return_counts=True)
+    upwards = np.argsort(each.ranks[kinds])
+    kinds, counts = kinds[upwards], counts[upwards]
     tops = each.bottoms[place] + np.cumsum(counts)
     return {int(k): (float(t - n), float(t)) for k, n, t in zip(kinds, counts, tops, strict=True)}
 
@@ -212,7 +224,7 @@ def _joint(box: Axes, each: Tree, old: int, new: int, clients: Sequence[int], en
         count = int((each.kinds[list(clients)] == kind).sum())
         left, arrive = _slot(each, old, new, kind, leaving=True), _slot(each, old, new, kind, leaving=False)
         low = left + bend * (arrive - left)
-        box.fill_between(x, low, low + count, color=_colour(kind), linewidth=0, zorder=1.8)
+        box.fill_between(x, low, low + count, color=_colour(kind), linewidth=0.3, zorder=1.8)
 
 
 def _slot(each: Tree, old: int, new: int, kind: int, leaving: bool) -> float:
@@ -220,7 +232,7 @@ def _slot(each: Tree, old: int, new: int, kind: int, leaving: bool) -> float:
     own, (low, _) = (old if leaving else new), _stripes(each, old if leaving else new)[kind]
     beside = [
         (each.bottoms[w if leaving else v], (v, w), [c for c in clients if each.kinds[c] == kind])
-        for (v, w), clients in _ways(each).items()
+        for (v, w), clients in each.ways.items()
         if (v if leaving else w) == own
     ]
     mine = (each.bottoms[new if leaving else old], (old, new))
@@ -230,7 +242,7 @@ def _slot(each: Tree, old: int, new: int, kind: int, leaving: bool) -> float:
 def _name_splits(box: Axes, each: Tree, spans: Sequence[tuple[float, float]], half: Sequence[float]) -> None:
     """Says at the end of each band that was split which client was the reference, and by which layer unless all are by one."""
     several = len(_layers([each])) > 1
-    for (old, new), _ in _ways(each).items():
+    for (old, new), _ in each.ways.items():
         node = each.nodes[new]
         lines = []
         if several and node.layer:
@@ -239,7 +251,7 @@ def _name_splits(box: Axes, each: Tree, spans: Sequence[tuple[float, float]], ha
             lines.append(f"ref. {node.reference}")
         if node.reason == "misplaced":
             lines.append("misplaced")
-        first = min(w for v, w in _ways(each) if v == old)
+        first = min(w for v, w in each.ways if v == old)
         if lines and new == first:
             _name(box, "\n".join(lines), spans[old][1] - half[old], _middle(each, old), "right")
 
