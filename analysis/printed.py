@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from analysis import activity
+from analysis.clusters import CLUSTER_METRICS, clustering_rounds
 from analysis.quantities import accuracy_text, bytes_text, check_accuracy, cost_text, energy_text, time_text
 from analysis.runs import Run, check_trained
 from analysis.seeds import mean_and_interval
@@ -158,8 +159,38 @@ def stragglers(given: Sequence[Given], target: float | None = None) -> Printed:
     return Printed(pd.concat(tables, ignore_index=True), tuple(sections))
 
 
+def clusters(given: Sequence[Given], target: float | None = None) -> Printed:
+    """How well each method has clustered its clients at the end, and its accuracies; means over seeds.
+
+    The global accuracy is on the common test set; the means over clusters and over clients are of each one's model on data of
+    its own distribution. Raises `InputError` where no run has measured any of it.
+    """
+    rows = []
+    for each in as_series(given):
+        row: dict[str, Any] = {"label": each.label, "seeds": len(each.runs)}
+        for column in ("accuracy", *CLUSTER_METRICS):
+            row |= _mean(column, [float(run.metrics.iloc[-1].get(column, math.nan)) for run in each.runs])
+        row |= _mean("clustering_rounds", [clustering_rounds(run) for run in each.runs])
+        rows.append(row)
+    if all(math.isnan(row["clusters_mean"]) for row in rows):
+        raise InputError("no run has clusters: neither its method nor its partition makes any")
+    texts: dict[str, tuple[str, _Text]] = {
+        "accuracy": ("global accuracy", accuracy_text),
+        "accuracy_clusters": ("accuracy, mean over clusters", accuracy_text),
+        "accuracy_clients": ("accuracy, mean over clients", accuracy_text),
+        "clusters": ("clusters", lambda value: f"{value:.3g}"),
+        "adjusted_rand": ("adjusted Rand index", lambda value: f"{value:.2f}"),
+        "clustering_rounds": ("rounds to the final clusters", lambda value: f"{value:.3g}"),
+    }
+    several = any(row["seeds"] > 1 for row in rows)
+    title = "Clusters at the end" + ("; mean of the seeds ± half of the 95 % interval" if several else "")
+    cells = tuple((row["label"], *(_pair(row, c, text) for c, (_, text) in texts.items())) for row in rows)
+    return _printed(rows, title, ("method", *(name for name, _ in texts.values())), cells, 1)
+
+
 KINDS: dict[str, Callable[[Sequence[Given], float | None], Printed]] = {
     "cost-to-target": cost_to_target, "totals": totals, "breakdown": breakdown, "stragglers": stragglers,
+    "clusters": clusters,
 }  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from analysis.clusters import CLUSTER_METRICS, clustering_rounds, weights_kept
 from analysis.quantities import accuracy_text, bytes_text, cost_text, time_text
 from analysis.runs import COLUMNS, COMPLETE, Run, load_run, read_json
 from analysis.seeds import mean_and_interval
-from analysis.tables import NOT_REACHED, first_reach
+from analysis.tables import NOT_REACHED, UNKNOWN, first_reach
 from analysis.texttable import TextTable
 from emulator.errors import InputError
 from emulator.study.names import short_names, text_of
@@ -158,7 +158,7 @@ def per_run(results: StudyResults) -> pd.DataFrame:
 def summarise(results: StudyResults) -> pd.DataFrame:
     """A row for each variant and grid point: means over its seeds, and how sure they are.
 
-    ``seeds`` says how many runs there are. Each quantity of `per_run` has two columns: ``..._mean``, and ``..._ci95``, half the
+    ``seeds`` says how many runs there are, ``clustered`` in how many of them clients were ever put into other clusters. Each quantity of `per_run` has two columns: ``..._mean``, and ``..._ci95``, half the
     width of its 95 % interval by Student's t (nan for one seed). With a target, ``reached`` says how many runs reached
     it; the quantities to the target are those of these runs alone.
     """
@@ -177,6 +177,7 @@ def summarise(results: StudyResults) -> pd.DataFrame:
         if results.target is not None:
             row |= {"target_accuracy": results.target, "reached": int(group["round_to_target"].notna().sum())}
             quantities += TO_TARGET
+        row["clustered"] = int((group["clustering_rounds"] > 0).sum())
         for name in quantities:
             row[f"{name}_mean"], row[f"{name}_ci95"] = mean_and_interval(group[name].to_list())
         rows.append(row)
@@ -195,8 +196,8 @@ def as_text(summary: pd.DataFrame, columns: Sequence[str]) -> str:
         right = (*(False for _ in who), *(True for _ in parts))
         return TextTable(title, (*header, *parts), cells, right).text()
 
-    def pair(name: str, text: Callable[[float], str]) -> Callable[[Mapping[str, Any]], str]:
-        return lambda row: with_interval(row[f"{name}_mean"], row[f"{name}_ci95"], text)
+    def pair(name: str, text: Callable[[float], str], nothing: str = NOT_REACHED) -> Callable[[Mapping[str, Any]], str]:
+        return lambda row: with_interval(row[f"{name}_mean"], row[f"{name}_ci95"], text, nothing)
 
     texts = section(
         "Mean over seeds ± half of the 95 % interval",
@@ -209,6 +210,17 @@ def as_text(summary: pd.DataFrame, columns: Sequence[str]) -> str:
             "cost": pair("cost_s", cost_text),
         },
     )
+    if summary["clusters_mean"].notna().any():
+        texts += "\n\n" + section(
+            "Clusters at the end; accuracies on data as clusters or clients hold it",
+            {
+                "clusters": pair("clusters", lambda value: f"{value:.1f}", UNKNOWN),
+                "adjusted Rand": pair("adjusted_rand", lambda value: f"{value:.2f}", UNKNOWN),
+                "rounds": pair("clustering_rounds", lambda value: f"{value:.1f}", UNKNOWN),
+                "mean over clusters": pair("accuracy_clusters", accuracy_text, UNKNOWN),
+                "mean over clients": pair("accuracy_clients", accuracy_text, UNKNOWN),
+            },
+        )
     if "reached" not in summary:
         return texts + "\n"
     to_target = section(
@@ -224,10 +236,10 @@ def as_text(summary: pd.DataFrame, columns: Sequence[str]) -> str:
     return f"{texts}\n\n{to_target}\n"
 
 
-def with_interval(mean: float, half: float, text: Callable[[float], str]) -> str:
-    """A mean with half of its interval: ``92.2 ± 7.1 %``; `NOT_REACHED` where it is nan."""
+def with_interval(mean: float, half: float, text: Callable[[float], str], nothing: str = NOT_REACHED) -> str:
+    """A mean with half of its interval: ``92.2 ± 7.1 %``; ``nothing`` where it is nan."""
     if math.isnan(mean):
-        return NOT_REACHED
+        return nothing
     if math.isnan(half):
         return text(mean)
     first, second = text(mean), text(half if half > 1e-9 * abs(mean) else 0.0)  # equal but for rounding

@@ -126,6 +126,8 @@ def grid_table(results: StudyResults, paths: Sequence[Path], params: GridTable) 
                 grid.halves[cell] = row[f"{column}_ci95"] / unit.size
                 if to_target and 0 < row["reached"] < row["seeds"]:
                     grid.remarks[cell] = f"{row['reached']} of {row['seeds']}"
+                if column == "clustering_rounds" and 0 < row["clustered"] < row["seeds"]:
+                    grid.remarks[cell] = f"{row['clustered']} of {row['seeds']} split"
         grids["" if not places[2] else shown(results, places[2], panel)] = grid
     quantity = title.format(target=f"{100 * (results.target or 0):.4g} %")
     figure = plot(
@@ -135,17 +137,18 @@ def grid_table(results: StudyResults, paths: Sequence[Path], params: GridTable) 
         (heading(results, places[0]), heading(results, places[1])),
         f"{quantity} ({unit.name})" if unit.name else quantity,
         title=params.title or None,
-        note=_grid_note(sorted(set(summary["seeds"])), to_target),
+        note=_grid_note(sorted(set(summary["seeds"])), column),
     )
     save_all(figure, paths)
 
 
-def _grid_note(seeds: Sequence[int], to_target: bool) -> str:
+def _grid_note(seeds: Sequence[int], column: str) -> str:
+    never = "0 where no cluster was ever split." if column == "clustering_rounds" else ""
     if seeds[-1] == 1:
-        return ""
+        return never
     many = f"{seeds[0]} seeds" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
-    note = f"Mean of {many} ± half of the 95 % interval (Student's t)."
-    return f"{note} Over the seeds that reached it, where not all did." if to_target else note
+    note = f"Mean of {many} ± half of the 95 % interval (Student's t). {never}".rstrip()
+    return f"{note} Over the seeds that reached it, where not all did." if column in TO_TARGET else note
 
 
 @dataclass(frozen=True, eq=False)

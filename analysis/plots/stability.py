@@ -98,7 +98,7 @@ def plot(given: Sequence[Given], cluster: int = 0, path: Path | str | None = Non
         for i, (each, by_layer, loss) in enumerate(zip(series, found, losses, strict=True)):
             upper, lower = grid[2 * (i // across), i % across], grid[2 * (i // across) + 1, i % across]
             lines |= _upper(upper, each.first, by_layer, layers)
-            lines["test loss"] = _line(lower, loss, LOSS, alone=True)
+            lines["loss on the common test set"] = _line(lower, loss, LOSS, alone=True)
             for box in (upper, lower):
                 measure_x(box, axis_named("round"), axis_named("round").unit(0), float(loss.rounds.max()))
                 box.yaxis.set_major_locator(round_ticks())
@@ -111,7 +111,7 @@ def plot(given: Sequence[Given], cluster: int = 0, path: Path | str | None = Non
                 lower.set_ylabel("Test loss (nats)")
         if title:
             title_above(figure, title)
-        order = [*(layer_title(layer, layers) for layer in layers), "test loss"]
+        order = [*(layer_title(layer, layers) for layer in layers), "loss on the common test set"]
         shown = [*order, *(label for label in lines if label not in order)]
         legend_below(figure, [lines[label] for label in shown], shown, _note(series))
         settle(figure)
