@@ -16,7 +16,7 @@ from analysis.quantities import accuracy_text, bytes_text, check_accuracy, cost_
 from analysis.runs import Run, check_trained
 from analysis.seeds import mean_and_interval
 from analysis.series import Given, as_series
-from analysis.studies import with_interval
+from analysis.studies import NOTHING, with_interval
 from analysis.tables import UNKNOWN, common_target, first_reach
 from analysis.texttable import TextTable
 from emulator.errors import InputError, suggestion
@@ -184,7 +184,9 @@ def clusters(given: Sequence[Given], target: float | None = None) -> Printed:
     }
     several = any(row["seeds"] > 1 for row in rows)
     title = "Clusters at the end" + ("; mean of the seeds ± half of the 95 % interval" if several else "")
-    cells = tuple((row["label"], *(_pair(row, c, text) for c, (_, text) in texts.items())) for row in rows)
+    cells = tuple(
+        (row["label"], *(_pair(row, c, text, nothing=NOTHING) for c, (_, text) in texts.items())) for row in rows
+    )
     return _printed(rows, title, ("method", *(name for name, _ in texts.values())), cells, 1)
 
 
@@ -206,10 +208,10 @@ def _mean(column: str, values: Sequence[float]) -> dict[str, float]:
     return {f"{column}_mean": mean, f"{column}_ci95": half}
 
 
-def _pair(row: Mapping[str, Any], column: str, text: _Text, reached: bool = True) -> str:
+def _pair(row: Mapping[str, Any], column: str, text: _Text, reached: bool = True, nothing: str = UNKNOWN) -> str:
     mean, half = row[f"{column}_mean"], row[f"{column}_ci95"]
     half = math.nan if half <= 1e-9 * abs(mean) else half  # all seeds alike
-    return UNKNOWN if reached and math.isnan(mean) else with_interval(mean, half, text)
+    return nothing if reached and math.isnan(mean) else with_interval(mean, half, text)
 
 
 def _printed(

@@ -16,7 +16,7 @@ from analysis.clusters import CLUSTER_METRICS, clustering_rounds, weights_kept
 from analysis.quantities import accuracy_text, bytes_text, cost_text, time_text
 from analysis.runs import COLUMNS, COMPLETE, Run, load_run, read_json
 from analysis.seeds import mean_and_interval
-from analysis.tables import NOT_REACHED, UNKNOWN, first_reach
+from analysis.tables import NOT_REACHED, first_reach
 from analysis.texttable import TextTable
 from emulator.errors import InputError
 from emulator.study.names import short_names, text_of
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 INDEX = "study.json"
 FAILURES = "failures.json"  # why runs failed the last time, by their names
 
+NOTHING = "–"  # of a method that makes no clusters
 SHOWN = 5  # runs that a message names
 
 FINAL = ("time_s", "bytes_total", "cost_s", "energy_j")  # of the last evaluation
@@ -158,8 +159,9 @@ def per_run(results: StudyResults) -> pd.DataFrame:
 def summarise(results: StudyResults) -> pd.DataFrame:
     """A row for each variant and grid point: means over its seeds, and how sure they are.
 
-    ``seeds`` says how many runs there are, ``clustered`` in how many of them clients were ever put into other clusters. Each quantity of `per_run` has two columns: ``..._mean``, and ``..._ci95``, half the
-    width of its 95 % interval by Student's t (nan for one seed). With a target, ``reached`` says how many runs reached
+    ``seeds`` says how many runs there are, ``clustered`` in how many of them clients were ever put into other clusters. Each
+    quantity of `per_run` has two columns: ``..._mean``, and ``..._ci95``, half the width of its 95 % interval by Student's t
+    (nan for one seed). With a target, ``reached`` says how many runs reached
     it; the quantities to the target are those of these runs alone.
     """
     import pandas as pd
@@ -214,11 +216,11 @@ def as_text(summary: pd.DataFrame, columns: Sequence[str]) -> str:
         texts += "\n\n" + section(
             "Clusters at the end; accuracies on data as clusters or clients hold it",
             {
-                "clusters": pair("clusters", lambda value: f"{value:.1f}", UNKNOWN),
-                "adjusted Rand": pair("adjusted_rand", lambda value: f"{value:.2f}", UNKNOWN),
-                "rounds": pair("clustering_rounds", lambda value: f"{value:.1f}", UNKNOWN),
-                "mean over clusters": pair("accuracy_clusters", accuracy_text, UNKNOWN),
-                "mean over clients": pair("accuracy_clients", accuracy_text, UNKNOWN),
+                "clusters": pair("clusters", lambda value: f"{value:.1f}", NOTHING),
+                "adjusted Rand": pair("adjusted_rand", lambda value: f"{value:.2f}", NOTHING),
+                "rounds": pair("clustering_rounds", lambda value: f"{value:.1f}", NOTHING),
+                "mean over clusters": pair("accuracy_clusters", accuracy_text, NOTHING),
+                "mean over clients": pair("accuracy_clients", accuracy_text, NOTHING),
             },
         )
     if "reached" not in summary:

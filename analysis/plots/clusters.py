@@ -42,6 +42,7 @@ CLIENT_INCHES = 0.13  # height of a client, as far as a panel of these heights a
 PANEL_INCHES = (1.5, 4.6)
 GAP = 0.9  # between clusters, in clients; of many clients more
 JOINT = 0.035  # width of a joint, as a share of the axis
+SIZE_INCHES, SPLIT_INCHES = 0.3, 0.6  # room that a size and the words at a split take in a band
 NAMED = 12  # more sizes or splits than this times the panel's inches are not written down
 
 
@@ -75,11 +76,13 @@ class Tree:
 
     @cached_property
     def ranks(self) -> np.ndarray:
-        """The order of the kinds in a band [kinds]: those whose clients end further down are further down."""
-        end = np.zeros(len(self.kinds))
-        for place, node in enumerate(self.nodes):
-            end[list(node.members)] = self.bottoms[place]
-        height = [end[self.kinds == kind].mean() for kind in range(self.kinds.max() + 1)]
+        """The order of the kinds in a band [kinds]: those whose clients are mostly further down are further down."""
+        below, count = np.zeros(len(self.kinds)), np.zeros(len(self.kinds))
+        for node, bottom in zip(self.nodes, self.bottoms, strict=True):
+            below[list(node.members)] += bottom + len(node.members) / 2
+            count[list(node.members)] += 1
+        mean = below / np.maximum(count, 1)
+        height = [mean[self.kinds == kind].mean() for kind in range(self.kinds.max() + 1)]
         return np.argsort(np.argsort(height, kind="stable"))
 
 
@@ -115,7 +118,7 @@ def plot(given: Sequence[Given], x: str = "round", path: Path | str | None = Non
         figure = blank(PAGE_INCHES, sum(heights))
         boxes = figure.subplots(len(trees), 1, squeeze=False, height_ratios=heights)[:, 0]
         for each, box, height in zip(trees, boxes, heights, strict=True):
-            _draw(box, each, x, height)
+            _draw(box, each, x, height, len(_layers(trees)) > 1)
             if len(trees) > 1:
                 box.set_title(each.label)
         if title:
@@ -179,7 +182,7 @@ def _bottoms(nodes: Sequence[Node], kinds: np.ndarray) -> np.ndarray:
     return np.asarray(bottoms - bottoms.min())
 
 
-def _draw(box: Axes, each: Tree, x: str, inches: float) -> None:
+def _draw(box: Axes, each: Tree, x: str, inches: float, layered: bool) -> None:
     """Bands, joints between them, sizes, and by what clusters were split."""
     which = 0 if x == "round" else 1
     axis = axis_named(x)
@@ -188,18 +191,20 @@ def _draw(box: Axes, each: Tree, x: str, inches: float) -> None:
     right = box.get_xlim()[1]
     spans = [(node.born[which] / unit.size, node.ended[which] / unit.size) for node in each.nodes]
     half = [min(JOINT * right, 0.8 * (b - a)) / 2 for a, b in spans]
+    split = {old for old, new in each.ways if _split_by(each, new, layered)}
     for place, (node, (start, end)) in enumerate(zip(each.nodes, spans, strict=True)):
         a = start + (half[place] if any(place == w for _, w in each.ways) else 0.0)
         b = end - (half[place] if any(place == v for v, _ in each.ways) else 0.0)
         for kind, (low, high) in _stripes(each, place).items():
             box.fill_between([a, b], low, high, color=_colour(kind), linewidth=0.3, zorder=2)
-        if node.members and (len(each.nodes) <= NAMED * inches) and node.reason != "choice":
+        room = (b - a) / right * PAGE_INCHES - (SPLIT_INCHES if place in split else 0.0)
+        if node.members and len(each.nodes) <= NAMED * inches and room > SIZE_INCHES:
             _name(box, str(len(node.members)), a, _middle(each, place), "left")
     for (old, new), clients in each.ways.items():
         if each.nodes[old].members and each.nodes[new].members:
             _joint(box, each, old, new, clients, (spans[old][1] - half[old], spans[new][0] + half[new]))
     if len(each.nodes) <= NAMED * inches:
-        _name_splits(box, each, spans, half)
+        _name_splits(box, each, spans, half, layered)
     box.set_ylim(-0.5, each.top + 0.5)
     box.set_yticks([])
     box.spines["left"].set_visible(False)
@@ -239,21 +244,26 @@ def _slot(each: Tree, old: int, new: int, kind: int, leaving: bool) -> float:
     return low + sum(len(clients) for bottom, pair, clients in beside if (bottom, pair) < mine)
 
 
-def _name_splits(box: Axes, each: Tree, spans: Sequence[tuple[float, float]], half: Sequence[float]) -> None:
-    """Says at the end of each band that was split which client was the reference, and by which layer unless all are by one."""
-    several = len(_layers([each])) > 1
-    for (old, new), _ in each.ways.items():
-        node = each.nodes[new]
-        lines = []
-        if several and node.layer:
-            lines.append("all layers" if node.layer == "all" else f"layer {node.layer}")
-        if node.reference is not None:
-            lines.append(f"ref. {node.reference}")
-        if node.reason == "misplaced":
-            lines.append("misplaced")
-        first = min(w for v, w in each.ways if v == old)
-        if lines and new == first:
-            _name(box, "\n".join(lines), spans[old][1] - half[old], _middle(each, old), "right")
+def _name_splits(
+    box: Axes, each: Tree, spans: Sequence[tuple[float, float]], half: Sequence[float], layered: bool
+) -> None:
+    """Says at the end of each band that was split which client was the reference, and if ``layered`` by which layer."""
+    for old in dict.fromkeys(old for old, _ in each.ways):
+        text = _split_by(each, min(new for before, new in each.ways if before == old), layered)
+        if text:
+            _name(box, text, spans[old][1] - half[old], _middle(each, old), "right")
+
+
+def _split_by(each: Tree, new: int, with_layer: bool) -> str:
+    """How a node was split off."""
+    node, lines = each.nodes[new], []
+    if with_layer and node.layer:
+        lines.append("all layers" if node.layer == "all" else f"layer {node.layer}")
+    if node.reference is not None:
+        lines.append(f"ref. {node.reference}")
+    if node.reason == "misplaced":
+        lines.append("misplaced")
+    return "\n".join(lines)
 
 
 def _middle(each: Tree, place: int) -> float:
