@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from analysis import activity
+from analysis.clusters import CLUSTER_METRICS, clustering_rounds
 from analysis.quantities import accuracy_text, bytes_text, check_accuracy, cost_text, energy_text, time_text
 from analysis.runs import Run, check_trained
 from analysis.seeds import mean_and_interval
 from analysis.series import Given, as_series
-from analysis.studies import with_interval
+from analysis.studies import NOTHING, with_interval
 from analysis.tables import UNKNOWN, common_target, first_reach
 from analysis.texttable import TextTable
 from emulator.errors import InputError, suggestion
@@ -158,8 +159,40 @@ def stragglers(given: Sequence[Given], target: float | None = None) -> Printed:
     return Printed(pd.concat(tables, ignore_index=True), tuple(sections))
 
 
+def clusters(given: Sequence[Given], target: float | None = None) -> Printed:
+    """How well each method has clustered its clients at the end, and its accuracies; means over seeds.
+
+    The global accuracy is on the common test set; the means over clusters and over clients are of each one's model on data of
+    its own distribution. Raises `InputError` where no run has measured any of it.
+    """
+    rows = []
+    for each in as_series(given):
+        row: dict[str, Any] = {"label": each.label, "seeds": len(each.runs)}
+        for column in ("accuracy", *CLUSTER_METRICS):
+            row |= _mean(column, [float(run.metrics.iloc[-1].get(column, math.nan)) for run in each.runs])
+        row |= _mean("clustering_rounds", [clustering_rounds(run) for run in each.runs])
+        rows.append(row)
+    if all(math.isnan(row["clusters_mean"]) for row in rows):
+        raise InputError("no run has clusters: neither its method nor its partition makes any")
+    texts: dict[str, tuple[str, _Text]] = {
+        "accuracy": ("global accuracy", accuracy_text),
+        "accuracy_clusters": ("accuracy, mean over clusters", accuracy_text),
+        "accuracy_clients": ("accuracy, mean over clients", accuracy_text),
+        "clusters": ("clusters", lambda value: f"{value:.3g}"),
+        "adjusted_rand": ("adjusted Rand index", lambda value: f"{value:.2f}"),
+        "clustering_rounds": ("rounds to the final clusters", lambda value: f"{value:.3g}"),
+    }
+    several = any(row["seeds"] > 1 for row in rows)
+    title = "Clusters at the end" + ("; mean of the seeds ± half of the 95 % interval" if several else "")
+    cells = tuple(
+        (row["label"], *(_pair(row, c, text, nothing=NOTHING) for c, (_, text) in texts.items())) for row in rows
+    )
+    return _printed(rows, title, ("method", *(name for name, _ in texts.values())), cells, 1)
+
+
 KINDS: dict[str, Callable[[Sequence[Given], float | None], Printed]] = {
     "cost-to-target": cost_to_target, "totals": totals, "breakdown": breakdown, "stragglers": stragglers,
+    "clusters": clusters,
 }  # fmt: skip
 
 
@@ -175,10 +208,10 @@ def _mean(column: str, values: Sequence[float]) -> dict[str, float]:
     return {f"{column}_mean": mean, f"{column}_ci95": half}
 
 
-def _pair(row: Mapping[str, Any], column: str, text: _Text, reached: bool = True) -> str:
+def _pair(row: Mapping[str, Any], column: str, text: _Text, reached: bool = True, nothing: str = UNKNOWN) -> str:
     mean, half = row[f"{column}_mean"], row[f"{column}_ci95"]
     half = math.nan if half <= 1e-9 * abs(mean) else half  # all seeds alike
-    return UNKNOWN if reached and math.isnan(mean) else with_interval(mean, half, text)
+    return nothing if reached and math.isnan(mean) else with_interval(mean, half, text)
 
 
 def _printed(

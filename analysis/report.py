@@ -18,7 +18,7 @@ from analysis import printed
 from analysis.figures import SeriesFigure, series_of
 from analysis.printed import Printed
 from analysis.quantities import accuracy_text, axis_named, bytes_text, cost_text, energy_text, time_text
-from analysis.runs import COMPLETE, Run, read_json
+from analysis.runs import CLUSTERS, COMPLETE, Run, read_json
 from analysis.series import Series, load_results
 from analysis.studies import INDEX, StudyResults, states_of
 from analysis.texttable import TextTable
@@ -112,6 +112,8 @@ def _sections(results: StudyResults, series: Sequence[Series], alone: bool) -> I
     yield _timeline(series)
     yield _stragglers(series)
     yield _groups(series)
+    if any((run.folder / CLUSTERS).is_file() for each in series for run in each.runs):
+        yield _clusters(series)
     yield _scenario(series)
     yield _again(results, series)
 
@@ -224,6 +226,22 @@ def _groups(series: Sequence[Series]) -> Section:
         caption = f"{each.title}: samples by label in each group, as the groups were formed last."
         found.draw(caption, False, groups.plot_series, [each.alone])
     return Section("Groups", texts=tuple(found.said), pictures=tuple(found.pictures))
+
+
+def _clusters(series: Sequence[Series]) -> Section:
+    """The tables and trees of clusters; only for methods that make some."""
+    from analysis.plots import clusters, cost_accuracy
+
+    found = _Found()
+    found.tabulate(printed.clusters, series)
+    caption = "Accuracy, mean over clusters, each cluster's model on data as its clients hold it."
+    found.draw(caption, False, cost_accuracy.plot_series, series, ("time",), accuracy="clusters")
+    trees = [each for each in series if (each.first.folder / CLUSTERS).is_file()]
+    found.said += _cut(trees)
+    for each in trees[:MANY_SERIES]:
+        caption = f"{each.title}: how its clusters came to be. A band is as high as its cluster has clients."
+        found.draw(caption, True, clusters.plot, [each.alone])
+    return Section("Clusters", tuple(found.said), pictures=tuple(found.pictures), tables=tuple(found.tables))
 
 
 class _Found:

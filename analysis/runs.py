@@ -29,6 +29,10 @@ SCENARIO = "scenario.yaml"
 LEDGER = "ledger.parquet"
 GROUPS = "groups.csv"
 GROUPINGS = "groupings.csv"
+CLUSTERS = "clusters.csv"
+STABILITY = "stability.csv"
+SIMILARITY = "similarity.csv"
+TRIALS = "trials.csv"
 
 COMPLETE = "complete"
 UNFINISHED = "unfinished"  # without a summary: killed, or still running
@@ -40,6 +44,12 @@ COLUMNS = (
     "bytes_cloud_edge", "bytes_edge_cloud", "bytes_total",
     "cost_training_s", "cost_group_s", "cost_s", "energy_j",
 )  # fmt: skip
+# Of the tables that clustered methods write, what the analysis reads.
+CLUSTER_COLUMNS = ("cluster", "parents", "reason", "round", "time_s", "layer", "reference", "size", "members")
+STABILITY_COLUMNS = ("round", "cluster", "layer", "stability", "weights_kept", "weights")
+SIMILARITY_COLUMNS = ("round", "cluster", "layer", "client", "other", "cosine")
+TRIAL_COLUMNS = ("round", "cluster", "ripe", "purity")
+TEXTS = ("layer", "parents", "members")  # columns that may look like numbers and are none
 MAY_BE_UNKNOWN = ("loss", "energy_j")  # a loss may overflow, and a device may have no power figures
 
 
@@ -96,6 +106,27 @@ class Run:
         return self._table(GROUPINGS, GROUPING_COLUMNS)
 
     @cached_property
+    def clusters(self) -> pd.DataFrame:
+        """A row for each cluster as it came to be: its parents, why, when, by which layer and client, and its members."""
+        return self._table(CLUSTERS, CLUSTER_COLUMNS, "its method makes no clusters")
+
+    @cached_property
+    def stability(self) -> pd.DataFrame:
+        """How stable the updates of each cluster's members are, by round and layer."""
+        return self._table(STABILITY, STABILITY_COLUMNS, "its method does not watch the clients' updates")
+
+    @cached_property
+    def similarity(self) -> pd.DataFrame:
+        """The cosines of clients' updates, by round and layer, where a scenario asks for them."""
+        why = "name the rounds in 'method.record_similarity' of a clustered method"
+        return self._table(SIMILARITY, SIMILARITY_COLUMNS, why)
+
+    @cached_property
+    def trials(self) -> pd.DataFrame:
+        """How each cluster would have been split in each round, where a scenario asks for it."""
+        return self._table(TRIALS, TRIAL_COLUMNS, "say 'method.trial: true' in the scenario of a clustered method")
+
+    @cached_property
     def summary(self) -> dict[str, Any]:
         """How the run ended; empty for one that was killed, or still runs."""
         return read_json(self.folder / SUMMARY) or {}
@@ -117,14 +148,15 @@ class Run:
             raise InputError(f"the run in '{self.folder}' has no {name}: {ended}")
         return path
 
-    def _table(self, name: str, columns: Sequence[str]) -> pd.DataFrame:
+    def _table(self, name: str, columns: Sequence[str], why: str = "its method forms no groups") -> pd.DataFrame:
+        """A table of the run folder; ``why`` says what it means that a complete run has none."""
         import pandas as pd
 
         if self.status == COMPLETE and not (self.folder / name).is_file():
-            raise InputError(f"the run in '{self.folder}' has no {name}: its method forms no groups")
+            raise InputError(f"the run in '{self.folder}' has no {name}: {why}")
         path = self._file(name)
         try:
-            table = pd.read_csv(path)
+            table = pd.read_csv(path, dtype=dict.fromkeys(TEXTS, str)).fillna(dict.fromkeys(TEXTS, ""))
         except ValueError as error:  # also what pandas says of a file that is no table
             raise InputError(f"'{path}' is damaged: {error}") from None
         _check_columns(path, table, columns)

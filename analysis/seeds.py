@@ -54,13 +54,14 @@ class Curve:
     high: np.ndarray | None = None
 
 
-def mean_curve(seeds: Sequence[pd.DataFrame], axis: Axis, band: str = "interval") -> Curve:
+def mean_curve(seeds: Sequence[pd.DataFrame], axis: Axis, band: str = "interval", column: str = "accuracy") -> Curve:
     """The mean of the accuracy curves of several seeds, each drawn straight between its evaluations.
 
     The mean stands where the evaluations of the seeds stand on average, and ends where the first of the seeds ends: beyond,
-    it would be a mean of others. ``band`` is a key of `BANDS`. One seed is its own curve, without a band.
+    it would be a mean of others. ``band`` is a key of `BANDS`, ``column`` holds the accuracies. One seed is its own curve,
+    without a band.
     """
-    pairs = [(m[axis.column].to_numpy(dtype=float), m["accuracy"].to_numpy(dtype=float)) for m in seeds]
+    pairs = [(m[axis.column].to_numpy(dtype=float), m[column].to_numpy(dtype=float)) for m in seeds]
     if len(pairs) == 1:
         return Curve(*pairs[0])
     end = min(float(x[-1]) for x, _ in pairs)

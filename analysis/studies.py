@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from analysis.clusters import CLUSTER_METRICS, clustering_rounds, weights_kept
 from analysis.quantities import accuracy_text, bytes_text, cost_text, time_text
 from analysis.runs import COLUMNS, COMPLETE, Run, load_run, read_json
 from analysis.seeds import mean_and_interval
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 INDEX = "study.json"
 FAILURES = "failures.json"  # why runs failed the last time, by their names
 
+NOTHING = "–"  # of a method that makes no clusters
 SHOWN = 5  # runs that a message names
 
 FINAL = ("time_s", "bytes_total", "cost_s", "energy_j")  # of the last evaluation
@@ -33,6 +35,8 @@ FINAL = ("time_s", "bytes_total", "cost_s", "energy_j")  # of the last evaluatio
 GROUPS = {
     "group_size": "mean_size", "group_cov": "mean_cov", "intra_cs": "intra_cs", "inter_cs": "inter_cs", "vts": "vts",
 }  # fmt: skip
+# Of clustered learning: metrics of the last evaluation, and what the run folder tells of its clusters.
+CLUSTERED = (*CLUSTER_METRICS, "clustering_rounds", "weights_kept")
 TO_TARGET = ("round_to_target", "time_to_target_s", "bytes_to_target", "cost_to_target_s")
 
 
@@ -41,8 +45,8 @@ class StudyResults:
     """A study as its folder tells it.
 
     ``table`` has a row for each evaluation of each complete run: ``run``, what is varied (``columns``), ``method``, ``seed``, and
-    the metrics (see `analysis.runs.COLUMNS`), and the figures of the run's last groups (`GROUPS`). ``missing`` are the runs that
-    are not complete. ``folders`` are the folders of the others, by ``run``.
+    the metrics (see `analysis.runs.COLUMNS`), the figures of the run's last groups (`GROUPS`), and those of its clusters
+    (`CLUSTERED`). ``missing`` are the runs that are not complete. ``folders`` are the folders of the others, by ``run``.
     """
 
     folder: Path
@@ -103,7 +107,9 @@ def states_of(folder: Path, missing: Sequence[str]) -> dict[str, str]:
 
 def evaluations(run: Run, identity: Mapping[str, Any]) -> pd.DataFrame:
     """The part of a study's table that one run makes: ``identity`` in the first columns."""
-    table = run.metrics.copy().assign(**_last_groups(run.folder))
+    unjudged = {name: math.nan for name in CLUSTER_METRICS if name not in run.metrics}
+    found = {"clustering_rounds": clustering_rounds(run), "weights_kept": weights_kept(run)}
+    table = run.metrics.copy().assign(**_last_groups(run.folder), **unjudged, **found)
     for i, (column, value) in enumerate(identity.items()):
         table.insert(i, column, value)
     return table
@@ -127,7 +133,10 @@ def each_run(table: pd.DataFrame) -> Iterator[pd.DataFrame]:
 def per_run(results: StudyResults) -> pd.DataFrame:
     """A row for each run: what it is, its final and best accuracy, what it took in all and, with a target, to the target.
 
-    Time is in seconds, cost in client-seconds, energy in joules. What a run took to a target that it did not reach is nan.
+    Time is in seconds, cost in client-seconds, energy in joules. ``final_accuracy`` and ``best_accuracy`` are on the common test
+    set; ``accuracy_clusters`` and ``accuracy_clients`` are means over clusters and over clients, each on data of its own
+    distribution, at the last evaluation. What was not measured is nan, and so is what a run took to a target that it did
+    not reach.
     """
     import pandas as pd
 
@@ -136,7 +145,7 @@ def per_run(results: StudyResults) -> pd.DataFrame:
         first, last = run.iloc[0], run.iloc[-1]
         row: dict[str, Any] = {c: first[c] for c in _identifying(results.table)}
         row |= {"final_accuracy": float(last["accuracy"]), "best_accuracy": float(run["accuracy"].max())}
-        row |= {column: float(last[column]) for column in (*FINAL, *GROUPS)}
+        row |= {column: float(last[column]) for column in (*FINAL, *GROUPS, *CLUSTERED)}
         if results.target is not None:
             reach = first_reach(run, results.target)
             taken = (math.nan,) * 4
@@ -150,8 +159,9 @@ def per_run(results: StudyResults) -> pd.DataFrame:
 def summarise(results: StudyResults) -> pd.DataFrame:
     """A row for each variant and grid point: means over its seeds, and how sure they are.
 
-    ``seeds`` says how many runs there are. Each quantity of `per_run` has two columns: ``..._mean``, and ``..._ci95``, half the
-    width of its 95 % interval by Student's t (nan for one seed). With a target, ``reached`` says how many runs reached
+    ``seeds`` says how many runs there are, ``clustered`` in how many of them clients were ever put into other clusters. Each
+    quantity of `per_run` has two columns: ``..._mean``, and ``..._ci95``, half the width of its 95 % interval by Student's t
+    (nan for one seed). With a target, ``reached`` says how many runs reached
     it; the quantities to the target are those of these runs alone.
     """
     import pandas as pd
@@ -165,10 +175,11 @@ def summarise(results: StudyResults) -> pd.DataFrame:
         if "method" not in columns:
             row["method"] = group["method"].iloc[0]
         row["seeds"] = len(group)
-        quantities = ["final_accuracy", "best_accuracy", *FINAL, *GROUPS]
+        quantities = ["final_accuracy", "best_accuracy", *FINAL, *GROUPS, *CLUSTERED]
         if results.target is not None:
             row |= {"target_accuracy": results.target, "reached": int(group["round_to_target"].notna().sum())}
             quantities += TO_TARGET
+        row["clustered"] = int((group["clustering_rounds"] > 0).sum())
         for name in quantities:
             row[f"{name}_mean"], row[f"{name}_ci95"] = mean_and_interval(group[name].to_list())
         rows.append(row)
@@ -187,8 +198,8 @@ def as_text(summary: pd.DataFrame, columns: Sequence[str]) -> str:
         right = (*(False for _ in who), *(True for _ in parts))
         return TextTable(title, (*header, *parts), cells, right).text()
 
-    def pair(name: str, text: Callable[[float], str]) -> Callable[[Mapping[str, Any]], str]:
-        return lambda row: with_interval(row[f"{name}_mean"], row[f"{name}_ci95"], text)
+    def pair(name: str, text: Callable[[float], str], nothing: str = NOT_REACHED) -> Callable[[Mapping[str, Any]], str]:
+        return lambda row: with_interval(row[f"{name}_mean"], row[f"{name}_ci95"], text, nothing)
 
     texts = section(
         "Mean over seeds ± half of the 95 % interval",
@@ -201,6 +212,17 @@ def as_text(summary: pd.DataFrame, columns: Sequence[str]) -> str:
             "cost": pair("cost_s", cost_text),
         },
     )
+    if summary["clusters_mean"].notna().any():
+        texts += "\n\n" + section(
+            "Clusters at the end; accuracies on data as clusters or clients hold it",
+            {
+                "clusters": pair("clusters", lambda value: f"{value:.1f}", NOTHING),
+                "adjusted Rand": pair("adjusted_rand", lambda value: f"{value:.2f}", NOTHING),
+                "rounds": pair("clustering_rounds", lambda value: f"{value:.1f}", NOTHING),
+                "mean over clusters": pair("accuracy_clusters", accuracy_text, NOTHING),
+                "mean over clients": pair("accuracy_clients", accuracy_text, NOTHING),
+            },
+        )
     if "reached" not in summary:
         return texts + "\n"
     to_target = section(
@@ -216,10 +238,10 @@ def as_text(summary: pd.DataFrame, columns: Sequence[str]) -> str:
     return f"{texts}\n\n{to_target}\n"
 
 
-def with_interval(mean: float, half: float, text: Callable[[float], str]) -> str:
-    """A mean with half of its interval: ``92.2 ± 7.1 %``; `NOT_REACHED` where it is nan."""
+def with_interval(mean: float, half: float, text: Callable[[float], str], nothing: str = NOT_REACHED) -> str:
+    """A mean with half of its interval: ``92.2 ± 7.1 %``; ``nothing`` where it is nan."""
     if math.isnan(mean):
-        return NOT_REACHED
+        return nothing
     if math.isnan(half):
         return text(mean)
     first, second = text(mean), text(half if half > 1e-9 * abs(mean) else 0.0)  # equal but for rounding

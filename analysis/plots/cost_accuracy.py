@@ -42,6 +42,12 @@ if TYPE_CHECKING:
 Lines = Mapping[str, Sequence["pd.DataFrame"]]  # by the label of a line: the metrics of its seeds
 
 AxisName = Literal["cost", "time", "bytes", "energy", "round"]
+# Which accuracy, its column of metrics.csv, and what the y axis calls it.
+ACCURACIES = {
+    "global": ("accuracy", "Test accuracy (%)"),
+    "clusters": ("accuracy_clusters", "Accuracy, mean over clusters (%)"),
+    "clients": ("accuracy_clients", "Accuracy, mean over clients (%)"),
+}
 
 
 class CostAccuracy(FigureParams):
@@ -50,12 +56,18 @@ class CostAccuracy(FigureParams):
     x: Annotated[tuple[AxisName, ...], BeforeValidator(one_or_more), Field(min_length=1)] = Field(
         ("cost",), description="what accuracy is drawn against: one, or a list with a panel for each"
     )
+    accuracy: Literal["global", "clusters", "clients"] = Field(
+        "global",
+        description="on the common test set, or the mean over clusters or clients, each on data of its own distribution",
+    )
     by: Texts = Field((), description="what the lines are; by default everything varied that is not in 'panels'")
     panels: str | None = Field(None, description="something varied; a panel for each of its values")
     band: Literal["interval", "range", "none"] = Field(
         "interval", description="around each line: the 95 % interval of the mean, or the lowest to the highest seed"
     )
-    target: Share | None = Field(None, description="an accuracy (a share) to mark; by default the study's")
+    target: Share | None = Field(
+        None, description="an accuracy (a share) to mark; by default the study's, which is a global one"
+    )
     log: bool = Field(False, description="a logarithmic x axis, for lines of very different lengths")
 
     def named_columns(self) -> Iterator[tuple[str, str]]:
@@ -92,8 +104,12 @@ def cost_accuracy(results: StudyResults, paths: Sequence[Path], params: CostAccu
     for run in each_run(selected(results, params)):
         title = "" if panel is None else named(results, [panel], run)
         by_panel.setdefault(title, {}).setdefault(label_of(results, lines, run), []).append(run)
-    target = results.target if params.target is None else params.target
-    save_all(plot_means(by_panel, params.x, None, params.title or None, target, params.band, params.log), paths)
+    of_study = results.target if params.accuracy == "global" else None
+    target = of_study if params.target is None else params.target
+    figure = plot_means(
+        by_panel, params.x, None, params.title or None, target, params.band, params.log, params.accuracy
+    )
+    save_all(figure, paths)
 
 
 @dataclass(frozen=True)
@@ -147,13 +163,14 @@ def plot_series(
     target: float | None = None,
     spread: str = "interval",
     log: bool = False,
+    accuracy: str = "global",
 ) -> Figure:
     """Draws run folders (or runs, or series): those that differ in their seed alone as one line with a band.
 
     See `plot_means` for the rest. Raises `InputError` as that, and as `analysis.series.as_series`.
     """
     lines = {series.label: [run.metrics for run in series.runs] for series in as_series(given)}
-    return plot_means({"": lines}, axes, path, title, target, spread, log)
+    return plot_means({"": lines}, axes, path, title, target, spread, log, accuracy)
 
 
 def plot_means(
@@ -164,29 +181,47 @@ def plot_means(
     target: float | None = None,
     spread: str = "interval",
     log: bool = False,
+    accuracy: str = "global",
 ) -> Figure:
     """Draws the mean test accuracy over seeds against each of ``axes``, with a band around each line.
 
     ``by_panel`` maps titles of panels to their lines; a panel stands for each title and axis. ``spread`` is a key of
     `analysis.seeds.BANDS`; a note above the legend says what the band is. Panels with one axis share its scale. See
     `analysis.seeds.mean_curve` for the mean, and `plot` for the rest. With ``log`` the x axes are logarithmic; what cost nothing
-    yet is then left out.
+    yet is then left out. ``accuracy`` is a key of `ACCURACIES`.
 
-    Raises `InputError` as `plot`, and where the spread is unknown.
+    Raises `InputError` as `plot`, where the spread or the accuracy is unknown, and where a run has not measured that accuracy.
     """
     if not any(lines for lines in by_panel.values()):
         raise InputError("give at least one run to draw")
     if spread not in BANDS:
         raise InputError(f"unknown band '{spread}'; known: {', '.join(BANDS)}")
+    if accuracy not in ACCURACIES:
+        raise InputError(f"unknown accuracy '{accuracy[:60]}'; known: {', '.join(ACCURACIES)}", "accuracy")
+    column, y_title = ACCURACIES[accuracy]
+    _check_measured(by_panel, accuracy)
     labels = list(dict.fromkeys(label for lines in by_panel.values() for label in lines))
     numbered = {t: {labels.index(label): seeds for label, seeds in lines.items()} for t, lines in by_panel.items()}
     drawn = []
     for axis in (axis_named(name) for name in axes):
-        row = [_panel(axis, lines, spread, panel_title, log) for panel_title, lines in numbered.items()]
+        row = [_panel(axis, lines, spread, panel_title, log, column) for panel_title, lines in numbered.items()]
         largest = max(panel.largest for panel in row)
         drawn += [_Panel(axis, panel.curves, largest, panel.title, log) for panel in row]
     counts = {len(seeds) for lines in by_panel.values() for seeds in lines.values()}
-    return _draw(drawn, labels, path, title, target, _note(counts, spread))
+    return _draw(drawn, labels, path, title, target, _note(counts, spread), y_title)
+
+
+def _check_measured(by_panel: Mapping[str, Lines], accuracy: str) -> None:
+    column, _ = ACCURACIES[accuracy]
+    if accuracy == "global":
+        return
+    for label, seeds in ((label, seeds) for lines in by_panel.values() for label, seeds in lines.items()):
+        if any(column not in metrics or metrics[column].isna().any() for metrics in seeds):
+            raise InputError(
+                f"'{label}' has not measured the accuracy of its {accuracy}; its scenario must say 'evaluate.clusters: true', "
+                "or have a method or a partition that makes clusters",
+                "accuracy",
+            )
 
 
 def _note(counts: set[int], spread: str) -> str:
@@ -198,14 +233,19 @@ def _note(counts: set[int], spread: str) -> str:
 
 
 def _panel(
-    axis: Axis, lines: Mapping[int, Sequence[pd.DataFrame]], spread: str, title: str = "", log: bool = False
+    axis: Axis,
+    lines: Mapping[int, Sequence[pd.DataFrame]],
+    spread: str,
+    title: str = "",
+    log: bool = False,
+    column: str = "accuracy",
 ) -> _Panel:
     for metrics in (each for seeds in lines.values() for each in seeds):
         if metrics["accuracy"].isna().any():
             raise InputError("there is no accuracy to draw: these runs are without training")
         if metrics[axis.column].isna().any():
             raise InputError(f"nothing is known of the {axis.name} of these runs: a device has no power figures")
-    curves = {number: mean_curve(seeds, axis, spread) for number, seeds in lines.items()}
+    curves = {number: mean_curve(seeds, axis, spread, column) for number, seeds in lines.items()}
     return _Panel(axis, curves, max(float(c.x.max()) for c in curves.values()), title, log)
 
 
@@ -216,6 +256,7 @@ def _draw(
     title: str | None,
     target: float | None,
     note: str = "",
+    y_title: str = ACCURACIES["global"][1],
 ) -> Figure:
     if not drawn:
         raise InputError("give at least one axis to draw against")
@@ -234,7 +275,7 @@ def _draw(
             box.yaxis.set_major_locator(round_ticks(whole=True))
             # Panels of a row share the scale, so one label is enough.
             if i == 0 or box.get_subplotspec().is_first_col():  # type: ignore[union-attr]
-                box.set_ylabel("Test accuracy (%)")
+                box.set_ylabel(y_title)
         shown = [*labels, *([] if level is None else [f"target {level:g} %"])]
         if title:
             title_above(figure, title)

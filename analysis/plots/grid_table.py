@@ -51,6 +51,12 @@ QUANTITIES: dict[str, tuple[str, str, tuple[Unit, ...]]] = {
     "intra-cs": ("intra_cs", "Intra-CS as printed in S1", (Unit("", 1.0),)),
     "inter-cs": ("inter_cs", "Inter-CS as printed in S1", (Unit("", 1.0),)),
     "vts": ("vts", "Likeness of sets to the virtual target (VTS)", (Unit("", 1.0),)),
+    "accuracy-clusters": ("accuracy_clusters", "Accuracy, mean over clusters", _PERCENT),
+    "accuracy-clients": ("accuracy_clients", "Accuracy, mean over clients", _PERCENT),
+    "clusters": ("clusters", "Clusters", (Unit("", 1.0),)),
+    "adjusted-rand": ("adjusted_rand", "Adjusted Rand index (agreement with the truth)", (Unit("", 1.0),)),
+    "clustering-rounds": ("clustering_rounds", "Rounds to the final clusters", (Unit("", 1.0),)),
+    "weights-kept": ("weights_kept", "Weights that count for stability", _PERCENT),
     "rounds-to-target": ("round_to_target", "Rounds to {target}", (Unit("", 1.0),)),
     "time-to-target": ("time_to_target_s", "Emulated time to {target}", _SECONDS),
     "bytes-to-target": ("bytes_to_target", "Data to {target}", _BYTES),
@@ -58,6 +64,7 @@ QUANTITIES: dict[str, tuple[str, str, tuple[Unit, ...]]] = {
 }
 Quantity = Literal[
     "final-accuracy", "best-accuracy", "time", "bytes", "cost", "group-size", "group-cov", "intra-cs", "inter-cs", "vts",
+    "accuracy-clusters", "accuracy-clients", "clusters", "adjusted-rand", "clustering-rounds", "weights-kept",
     "rounds-to-target", "time-to-target", "bytes-to-target", "cost-to-target",
 ]  # fmt: skip
 
@@ -119,6 +126,8 @@ def grid_table(results: StudyResults, paths: Sequence[Path], params: GridTable) 
                 grid.halves[cell] = row[f"{column}_ci95"] / unit.size
                 if to_target and 0 < row["reached"] < row["seeds"]:
                     grid.remarks[cell] = f"{row['reached']} of {row['seeds']}"
+                if column == "clustering_rounds" and 0 < row["clustered"] < row["seeds"]:
+                    grid.remarks[cell] = f"{row['clustered']} of {row['seeds']} split"
         grids["" if not places[2] else shown(results, places[2], panel)] = grid
     quantity = title.format(target=f"{100 * (results.target or 0):.4g} %")
     figure = plot(
@@ -128,17 +137,18 @@ def grid_table(results: StudyResults, paths: Sequence[Path], params: GridTable) 
         (heading(results, places[0]), heading(results, places[1])),
         f"{quantity} ({unit.name})" if unit.name else quantity,
         title=params.title or None,
-        note=_grid_note(sorted(set(summary["seeds"])), to_target),
+        note=_grid_note(sorted(set(summary["seeds"])), column),
     )
     save_all(figure, paths)
 
 
-def _grid_note(seeds: Sequence[int], to_target: bool) -> str:
+def _grid_note(seeds: Sequence[int], column: str) -> str:
+    never = "0 where no cluster was ever split." if column == "clustering_rounds" else ""
     if seeds[-1] == 1:
-        return ""
+        return never
     many = f"{seeds[0]} seeds" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
-    note = f"Mean of {many} ± half of the 95 % interval (Student's t)."
-    return f"{note} Over the seeds that reached it, where not all did." if to_target else note
+    note = f"Mean of {many} ± half of the 95 % interval (Student's t). {never}".rstrip()
+    return f"{note} Over the seeds that reached it, where not all did." if column in TO_TARGET else note
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,21 +13,22 @@ def note_updates(session: Session, cluster: int, watch: Watch, reading: Reading,
     """Rows of ``stability.csv``: one for each layer, or one in all where stability is not known.
 
     ``stability`` is the mean over the members that came back, ``least_stable`` the greatest; ``weights_kept`` of the layer
-    counted, on average. ``mean_update`` and ``longest_update`` are lengths, of all parameters.
+    counted, on average, of the ``weights`` that it has. ``mean_update`` and ``longest_update`` are lengths, of all parameters.
     """
     mean, longest = watch.lengths
     base = {"round": t, "time_s": session.world.now, "cluster": cluster}
     lengths = {"mean_update": mean, "longest_update": longest}
     if reading.stability is None or reading.kept is None:
-        nothing = {"layer": "", "stability": "", "least_stable": "", "weights_kept": ""}
+        nothing = {"layer": "", "stability": "", "least_stable": "", "weights_kept": "", "weights": ""}
         session.note("stability", base | nothing | lengths)
         return
-    for layer, (name, _) in enumerate(session.lab.model_facts.layers):
+    for layer, (name, size) in enumerate(session.lab.model_facts.layers):
         values = {
             "layer": name,
             "stability": float(reading.stability[:, layer].mean()),
             "least_stable": float(reading.stability[:, layer].max()),
             "weights_kept": float(reading.kept[layer]),
+            "weights": size,
         }
         session.note("stability", base | values | lengths)
 
