@@ -109,6 +109,10 @@ def plot(given: Sequence[Given], cluster: int = 0, path: Path | str | None = Non
             if i % across == 0:
                 upper.set_ylabel("Stability\n(difference of cosines)")
                 lower.set_ylabel("Test loss (nats)")
+        for row in (grid[::2], grid[1::2]):  # panels of one quantity compare
+            top = max(box.get_ylim()[1] for box in row.ravel())
+            for box in row.ravel():
+                box.set_ylim(0, top)
         if title:
             title_above(figure, title)
         order = [*(layer_title(layer, layers) for layer in layers), "loss on the common test set"]
