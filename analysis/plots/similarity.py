@@ -87,7 +87,7 @@ def plot(given: Sequence[Given], path: Path | str | None = None, title: str | No
         bar.outline.set_visible(False)
         if title:
             title_above(figure, title)
-        notes = [f"Clients in the order of their {'true' if rows[0].truly else 'final'} clusters, which have numbers."]
+        notes = [f"Numbers: {'true' if rows[0].truly else 'final'} clusters, in whose order the clients stand."]
         if any(np.isnan(row.cosines).any() for row in rows):
             notes.append("Grey: not compared, as they were in different clusters.")
         note_below(figure, " ".join(notes))

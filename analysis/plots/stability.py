@@ -95,11 +95,13 @@ def plot(given: Sequence[Given], cluster: int = 0, path: Path | str | None = Non
             grid[2 * (unused // across), unused % across].remove()
             grid[2 * (unused // across) + 1, unused % across].remove()
         lines: dict[str, Artist] = {}
+        drawn: tuple[list[Axes], list[Axes]] = ([], [])  # upper and lower panels
         for i, (each, by_layer, loss) in enumerate(zip(series, found, losses, strict=True)):
             upper, lower = grid[2 * (i // across), i % across], grid[2 * (i // across) + 1, i % across]
             lines |= _upper(upper, each.first, by_layer, layers)
             lines["loss on the common test set"] = _line(lower, loss, LOSS, alone=True)
-            for box in (upper, lower):
+            for box, boxes in zip((upper, lower), drawn, strict=True):
+                boxes.append(box)
                 measure_x(box, axis_named("round"), axis_named("round").unit(0), float(loss.rounds.max()))
                 box.yaxis.set_major_locator(round_ticks())
                 box.set_ylim(bottom=0)
@@ -109,6 +111,10 @@ def plot(given: Sequence[Given], cluster: int = 0, path: Path | str | None = Non
             if i % across == 0:
                 upper.set_ylabel("Stability\n(difference of cosines)")
                 lower.set_ylabel("Test loss (nats)")
+        for boxes in drawn:  # panels of one quantity compare
+            top = max(box.get_ylim()[1] for box in boxes)
+            for box in boxes:
+                box.set_ylim(0, top)
         if title:
             title_above(figure, title)
         order = [*(layer_title(layer, layers) for layer in layers), "loss on the common test set"]

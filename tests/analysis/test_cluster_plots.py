@@ -181,7 +181,7 @@ def test_grid_tables_of_clusters(
     monkeypatch.setattr(grid_table, "save_all", lambda figure, _paths: drawn.append(figure))
     draw_folders("grid-table", [make_study(tmp_path)], tmp_path / "a.png", value=value)
     [figure] = drawn
-    assert figure.get_suptitle() == title
+    assert figure.get_suptitle().replace("\n", " ") == title
     assert texts(figure.axes[0]) == cells
     assert ("0 where no cluster was ever split" in figure.get_supxlabel().replace("\n", " ")) == (
         value == "clustering-rounds"

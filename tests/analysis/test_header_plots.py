@@ -13,10 +13,10 @@ import pytest
 from analysis_samples import metrics, write_folder
 from matplotlib.text import Text
 
-from analysis.figures import Topology, ToTarget, to_target, topology
 from analysis.plots import to_target as bars
 from analysis.plots.style import COLUMN_INCHES, PAGE_INCHES
-from analysis.plots.topology import COLUMNS, plot, read_topology
+from analysis.plots.to_target import ToTarget, to_target
+from analysis.plots.topology import COLUMNS, Topology, plot, read_topology, topology
 from analysis.studies import load_study
 from emulator.errors import InputError
 from emulator.grouping.topology import Place, topology_csv
