@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.quantities import accuracy_text, bytes_text, cost_text, time_text
 from analysis.runs import load_run, read_json
-from analysis.studies import GROUPS, INDEX, StudyResults
+from analysis.studies import CLUSTERED, GROUPS, INDEX, StudyResults
 from analysis.tables import UNKNOWN, first_reach
 from analysis.texttable import TextTable
 from emulator.errors import InputError
@@ -74,7 +74,8 @@ def load_worlds(folder: Path | str) -> WorldResults:
             metrics = pd.DataFrame(said["metrics"]).astype(float)
             rows.append({"run": entry["run"], **identity} | _row(said, metrics, originals[entry["source"]], targets))
             if said["status"] in WHOLE:
-                curve = metrics.assign(**dict.fromkeys(GROUPS, math.nan)).astype({"round": "int64"})
+                unjudged = {name: math.nan for name in (*GROUPS, *CLUSTERED) if name not in metrics}
+                curve = metrics.assign(**unjudged).astype({"round": "int64"})
                 for i, (column, value) in enumerate({"run": label, **identity}.items()):
                     curve.insert(i, column, value)
                 curves.append(curve)
@@ -83,8 +84,16 @@ def load_worlds(folder: Path | str) -> WorldResults:
     study = None
     if curves:
         first = targets[0] if targets else target
-        study = StudyResults(folder, name, columns, first, pd.concat(curves, ignore_index=True), tuple(missing))
+        table = pd.concat(curves, ignore_index=True)
+        study = StudyResults(folder, name, columns, first, table, tuple(missing), _NoFolders())
     return WorldResults(columns, targets, pd.DataFrame(rows), study, tuple(missing))
+
+
+class _NoFolders(dict[str, Path]):
+    """Replays have no run folders, and figures that ask for them cannot be drawn."""
+
+    def __missing__(self, run: str) -> Path:
+        raise InputError("this kind of figure looks into run folders, and replays have none")
 
 
 def _row(

@@ -126,6 +126,15 @@ def test_what_is_done_is_not_done_again(done: tuple[Path, Done], tmp_path: Path)
     assert "wrote whatif.csv" in plotted.out
 
 
+def test_figures_that_look_into_run_folders_are_refused(done: tuple[Path, Done], tmp_path: Path) -> None:
+    folder, _ = done
+    shutil.copytree(folder / "out" / "two_seed-0", tmp_path / "run")
+    text = "name: x\nwhatif:\n  runs: run\n  worlds: {fast: {topology.devices: laptop}}\n  figures: [timeline]\n"
+    refused = hfl("study", write_study(tmp_path, text), "--out", tmp_path / "out", "--no-memo", "--jobs", "1")
+    assert refused.code == 2
+    assert "study.yaml:5:13: whatif.figures[0]: this kind of figure looks into run folders" in refused.err
+
+
 def test_replays_of_given_folders_that_need_training(done: tuple[Path, Done], tmp_path: Path) -> None:
     folder, _ = done
     shutil.copytree(folder / "out" / "two_seed-0", tmp_path / "runs" / "a")
