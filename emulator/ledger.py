@@ -7,6 +7,7 @@ Rows stand in the order in which they were booked: an activity when it ends, tho
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,6 +94,7 @@ class Ledger:
 
     CHUNK = 200_000
     AT_ONCE = 8192  # rows that are packed together
+    KEPT: Sequence[str] = Row._fields  # columns; what does without some of them may save the time
 
     def __init__(self, spill: Path | None = None) -> None:
         self.texts: list[str] = []
@@ -185,8 +187,10 @@ class Ledger:
         rows = self._packed[self._count : self._count + total]
         self._count += total
         counts, *columns = zip(*new, strict=True)
-        ends = np.cumsum(counts)
+        ends = list(itertools.accumulate(counts))
         for name, values in zip(Row._fields, columns, strict=True):
+            if name not in self.KEPT:
+                continue
             arrays = [i for i, v in enumerate(values) if type(v) is np.ndarray] if name in MANY else []
             alone: Sequence[Any] = values
             if arrays:

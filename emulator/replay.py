@@ -174,7 +174,10 @@ def describe_missing(result: Replay) -> str:
 
 
 class _Passing(Ledger):
-    """A ledger that keeps its latest rows only: a replay needs the totals alone."""
+    """A ledger that keeps its latest rows only, and of these what a `Meter` reads: a replay needs the totals alone."""
+
+    CHUNK = 20_000
+    KEPT = ("kind", "who", "peer", "start_s", "end_s", "bytes", "hop", "status")
 
     def __init__(self) -> None:
         super().__init__(Path(os.devnull))

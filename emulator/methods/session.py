@@ -138,11 +138,11 @@ class Session:
     def _evaluate(self, round: int, model: Models) -> Metrics:  # noqa: A002
         clusters = one_cluster(model, self.scenario.topology.clients) if isinstance(model, Handle) else model
         results = [(self.lab.evaluate(each), share) for each, share in clusters.shares() if share]
-        self.world.ledger.add(EVALUATION, "cloud", self.world.now, self.world.now, Tag("evaluation", round))
         row = self._totals(round) | {
             "accuracy": sum(share * result.accuracy for result, share in results),
             "loss": sum(share * result.loss for result, share in results),
         }
+        self.world.ledger.add(EVALUATION, "cloud", self.world.now, self.world.now, Tag("evaluation", round))
         row = {name: row[name] for name in METRICS}
         if self.judges_clusters:
             row |= cluster_metrics(self.lab, clusters)

@@ -30,7 +30,9 @@ def columns_of(study: Study) -> tuple[str, ...]:
     whatif = study.whatif
     if whatif is None:
         return ()
-    runs = (SOURCE,) if whatif.runs else columns_of_runs(study)
+    runs = columns_of_runs(study)
+    if whatif.runs:
+        runs = (SOURCE,) if len(whatif.runs) > 1 or "*" in whatif.runs[0] else ()
     return (*runs, *([WORLD] if whatif.worlds else []), *whatif.grid)
 
 

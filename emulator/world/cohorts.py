@@ -100,8 +100,7 @@ class Cohort:
         self.played = played
         self.left_s = np.zeros(0)
         if played:
-            begun = np.broadcast_to(starts_s, len(played)).tolist()
-            ends = [time_to_accumulate(own, at, size_bits) for own, at in zip(played, begun, strict=True)]
+            ends = [time_to_accumulate(own, at, size_bits) for own, at in zip(played, self._begun(), strict=True)]
             self.left_s = np.array(ends)
 
     def arrivals_s(self, some: npt.NDArray[np.bool_] | slice = EVERYONE) -> Instants:
@@ -120,8 +119,12 @@ class Cohort:
         """What each has sent until now, where each is alone on its way."""
         if not self.played:
             return self.own_bps * np.maximum(0.0, now - self.starts_s)
-        begun = np.broadcast_to(self.starts_s, len(self.played)).tolist()
-        return np.array([accumulated(own, at, now) for own, at in zip(self.played, begun, strict=True)])
+        return np.array([accumulated(own, at, now) for own, at in zip(self.played, self._begun(), strict=True)])
+
+    def _begun(self) -> list[float]:
+        """When each starts, where their links change over time."""
+        starts_s = self.starts_s
+        return starts_s.tolist() if isinstance(starts_s, np.ndarray) else [starts_s] * len(self.played)
 
 
 class Cohorts:
