@@ -145,7 +145,7 @@ def per_run(results: StudyResults) -> pd.DataFrame:
         first, last = run.iloc[0], run.iloc[-1]
         row: dict[str, Any] = {c: first[c] for c in _identifying(results.table)}
         row |= {"final_accuracy": float(last["accuracy"]), "best_accuracy": float(run["accuracy"].max())}
-        row |= {column: float(last[column]) for column in (*FINAL, *GROUPS, *CLUSTERED)}
+        row |= {column: float(last.get(column, math.nan)) for column in (*FINAL, *GROUPS, *CLUSTERED)}
         if results.target is not None:
             reach = first_reach(run, results.target)
             taken = (math.nan,) * 4

@@ -300,3 +300,15 @@ def evaluations(file: Path) -> int:
             return int(connection.execute("SELECT count(*) FROM memo WHERE kind = 'evaluation'").fetchone()[0])
         except sqlite3.OperationalError:  # the table is not there yet
             return 0
+
+
+def test_a_run_with_clusters_tells_both_accuracies(study: Study) -> None:
+    done = study.run(
+        "clusters", "--set", "method={preset: ifca, clusters: 2, local: {batch_size: 8}}", "--set", "output.plot=false"
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    final = json.loads((study.folder / "clusters" / "summary.json").read_text())["final"]
+    said = f"accuracy {final['accuracy']:.1%}"
+    if final["clusters"] > 1:
+        said += f" ({final['accuracy_clusters']:.1%} in the mean over {final['clusters']:.0f} clusters)"
+    assert said in done.out.replace("\n", " ")

@@ -54,7 +54,7 @@ QUANTITIES: dict[str, tuple[str, str, tuple[Unit, ...]]] = {
     "accuracy-clusters": ("accuracy_clusters", "Accuracy, mean over clusters", _PERCENT),
     "accuracy-clients": ("accuracy_clients", "Accuracy, mean over clients", _PERCENT),
     "clusters": ("clusters", "Clusters", (Unit("", 1.0),)),
-    "adjusted-rand": ("adjusted_rand", "Adjusted Rand index (agreement with the truth)", (Unit("", 1.0),)),
+    "adjusted-rand": ("adjusted_rand", "Adjusted Rand index of the clusters", (Unit("", 1.0),)),
     "clustering-rounds": ("clustering_rounds", "Rounds to the final clusters", (Unit("", 1.0),)),
     "weights-kept": ("weights_kept", "Weights that count for stability", _PERCENT),
     "rounds-to-target": ("round_to_target", "Rounds to {target}", (Unit("", 1.0),)),

@@ -158,6 +158,8 @@ def _tell(label: str, summary: dict[str, Any], folder: Path) -> None:
     final = summary["final"]
     charged = f"{time_text(final['time_s'])} emulated, {bytes_text(final['bytes_total'])}, {cost_text(final['cost_s'])}"
     learned = f"accuracy {final['accuracy']:.1%}" if summary["training"] else "no training"
+    if summary["training"] and (final.get("clusters") or 0) > 1:
+        learned += f" ({final['accuracy_clusters']:.1%} in the mean over {final['clusters']:.0f} clusters)"
     reached = f"{learned} after {summary['rounds']} rounds (stopped by {summary['stopped_by']})"
     out.print(f"{label}: {reached}, {charged} -> {escape(str(folder))}")
     if final["bytes_wasted"] or final["cost_wasted_s"]:

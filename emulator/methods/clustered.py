@@ -12,10 +12,9 @@ the run.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Annotated, Literal
+from typing import Annotated
 
 import numpy as np
 from pydantic import Field
@@ -27,25 +26,21 @@ from emulator.methods.clusters import Clusters, cluster_row
 from emulator.methods.forming import somebody
 from emulator.methods.memory import RuleMemory
 from emulator.methods.merging import merged
-from emulator.methods.session import NOBODY_LEFT, MethodParams, Session
-from emulator.methods.slots import chosen_by_default
+from emulator.methods.session import NOBODY_LEFT, Session
+from emulator.methods.slots import OneServer, chosen_by_default
 from emulator.methods.splitting import Halves, Reading, Record, Watch
 from emulator.methods.training import Group, GroupRound, Waits, averaged, members_work, train_each
 from emulator.methods.updates import note_similarity, note_trial, note_updates
 from emulator.registry import (
     Bipartition,
     Chosen,
-    LocalRule,
     Params,
-    Scale,
     SplitTime,
-    Waiting,
     group_operations,
     methods,
 )
 from emulator.rng import stream
 from emulator.scenario.schema import Count
-from emulator.world.fleet import CLOUD
 from emulator.world.world import Steps
 
 CLUSTERING = "clustering"  # what the server's computations are for
@@ -73,13 +68,9 @@ class Misplaced(Params):
     )
 
 
-class ClusteredParams(MethodParams):
+class ClusteredParams(OneServer):
     """The slots of clustered learning."""
 
-    aggregator: Literal["cloud", "edge"] = Field(
-        "cloud", description="who averages and splits: the cloud, or the only edge"
-    )
-    local: LocalRule = chosen_by_default("sgd", "what a client does with a gradient")
     split_time: SplitTime = chosen_by_default("stability", "when a cluster is split")
     bipartition: Bipartition = chosen_by_default("reference", "how it is split")
     finer: Finer | None = Field(None, description="splits clusters further whose members agree")
@@ -93,21 +84,6 @@ class ClusteredParams(MethodParams):
     record_similarity: tuple[Count, ...] = Field(
         (), strict=False, description="rounds of which the similarity of all updates is written down, layer by layer"
     )
-    wait_for_members: Waiting = chosen_by_default("all", "how long a cluster waits for its members in a round")
-    min_members: Count = Field(1, description="a cluster with fewer members left gives up its round")
-    initial_model: Literal["weights", "seed"] = Field(
-        "weights", description="'seed': clients draw the initial model themselves, so the first download has no bytes"
-    )
-
-    def problems(self, scale: Scale) -> Iterable[tuple[str, str]]:
-        """What does not fit this fleet."""
-        if self.aggregator == "edge" and scale.edges != 1:
-            yield (
-                "aggregator",
-                f"one edge sees all clients only where there is one, and there are {scale.edges}; say 'cloud'",
-            )
-        if self.local().remember is not None:
-            yield "local", f"'{self.local.kind}' has a memory that belongs to one global model; take another"
 
 
 @methods.register("clustered", ClusteredParams, clusters=True)
@@ -152,14 +128,10 @@ class Tree:
         self._memory = RuleMemory(session.lab, params.local, session.scenario.topology.clients)
         self._waiting: list[Cluster] = []  # for the others, to be merged
         self._reorganised = False
+        self.server = params.server(session.world.fleet)
         self.news = session.env.event()
         if params.wait_for_members.kind != "all":
             session.world.watch()
-
-    @cached_property
-    def server(self) -> str:
-        """Who averages and splits."""
-        return CLOUD if self._params.aggregator == "cloud" else self._session.world.fleet.edge_names[0]
 
     @property
     def leaves(self) -> list[Cluster]:

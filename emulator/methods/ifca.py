@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import Literal
 
 import numpy as np
 from pydantic import Field
@@ -17,37 +16,23 @@ from emulator.learning.lab import Handle
 from emulator.ledger import Tag
 from emulator.methods.clusters import Clusters, cluster_row
 from emulator.methods.forming import somebody
-from emulator.methods.session import NOBODY_LEFT, MethodParams, Session
-from emulator.methods.slots import chosen_by_default
+from emulator.methods.session import NOBODY_LEFT, Session
+from emulator.methods.slots import OneServer
 from emulator.methods.training import Group, averaged
 from emulator.methods.waiting import gather
-from emulator.registry import LocalRule, Scale, Waiting, methods
+from emulator.registry import Scale, methods
 from emulator.scenario.schema import Count
-from emulator.world.fleet import CLOUD
 from emulator.world.world import Steps
 
 
-class IfcaParams(MethodParams):
+class IfcaParams(OneServer):
     """How many models there are, and how clients train."""
 
     clusters: Count = Field(4, description="how many models there are (k); it must be known beforehand")
-    aggregator: Literal["cloud", "edge"] = Field("cloud", description="who averages: the cloud, or the only edge")
-    local: LocalRule = chosen_by_default("sgd", "what a client does with a gradient")
-    wait_for_members: Waiting = chosen_by_default("all", "how long the server waits for clients in a round")
-    min_members: Count = Field(1, description="with fewer clients left, a round is given up")
-    initial_model: Literal["weights", "seed"] = Field(
-        "weights", description="'seed': clients draw the initial models themselves, so the first download has no bytes"
-    )
 
     def problems(self, scale: Scale) -> Iterable[tuple[str, str]]:
         """What does not fit this fleet."""
-        if self.aggregator == "edge" and scale.edges != 1:
-            yield (
-                "aggregator",
-                f"one edge sees all clients only where there is one, and there are {scale.edges}; say 'cloud'",
-            )
-        if self.local().remember is not None:
-            yield "local", f"'{self.local.kind}' has a memory that belongs to one global model; take another"
+        yield from super().problems(scale)
         if self.clusters > scale.clients:
             yield "clusters", f"{self.clusters} models, but only {scale.clients} clients"
 
@@ -57,7 +42,7 @@ def ifca(session: Session, params: IfcaParams) -> Steps:
     """Several models sent to every client, which trains the one that fits its data best (IFCA)."""
     world, lab = session.world, session.lab
     everybody = range(session.scenario.topology.clients)
-    server = CLOUD if params.aggregator == "cloud" else world.fleet.edge_names[0]
+    server = params.server(world.fleet)
     if params.wait_for_members.kind != "all":
         world.watch()
     clusters = Clusters(tuple(lab.initial(k) for k in range(params.clusters)), np.zeros(len(everybody), dtype=np.int64))

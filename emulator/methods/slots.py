@@ -9,13 +9,40 @@ from pydantic import Field
 
 from emulator.errors import quote_all
 from emulator.methods.session import MethodParams
-from emulator.registry import Estimator, Formation, GroupOperation, LocalRule, Scale, Training, estimators
+from emulator.registry import Estimator, Formation, GroupOperation, LocalRule, Scale, Training, Waiting, estimators
 from emulator.scenario.schema import Count
+from emulator.world.fleet import CLOUD, Fleet
 
 
 def chosen_by_default(kind: str, description: str) -> Any:
     """A field for a choice that is made where the scenario makes none."""
     return Field({"kind": kind}, validate_default=True, description=description)
+
+
+class OneServer(MethodParams):
+    """What every method has whose clients all work under one server that sees each one's model."""
+
+    aggregator: Literal["cloud", "edge"] = Field("cloud", description="who averages: the cloud, or the only edge")
+    local: LocalRule = chosen_by_default("sgd", "what a client does with a gradient")
+    wait_for_members: Waiting = chosen_by_default("all", "how long the server waits for clients in a round")
+    min_members: Count = Field(1, description="with fewer clients left, a round is given up")
+    initial_model: Literal["weights", "seed"] = Field(
+        "weights", description="'seed': clients draw the initial model themselves, so the first download has no bytes"
+    )
+
+    def problems(self, scale: Scale) -> Iterable[tuple[str, str]]:
+        """What does not fit this fleet."""
+        if self.aggregator == "edge" and scale.edges != 1:
+            yield (
+                "aggregator",
+                f"one edge sees all clients only where there is one, and there are {scale.edges}; say 'cloud'",
+            )
+        if self.local().remember is not None:
+            yield "local", f"'{self.local.kind}' has a memory that belongs to one global model; take another"
+
+    def server(self, fleet: Fleet) -> str:
+        """The node that averages."""
+        return CLOUD if self.aggregator == "cloud" else fleet.edge_names[0]
 
 
 class GroupSlots(MethodParams):

@@ -169,7 +169,7 @@ def test_a_study_without_clusters_says_nothing_of_them(tmp_path: Path) -> None:
         ("accuracy-clusters", "Accuracy, mean over clusters (%)", ["63.0\n± 38.1", "63.0\n± 38.1"]),
         ("accuracy-clients", "Accuracy, mean over clients (%)", ["73.5\n± 44.5", "73.5\n± 44.5"]),
         ("clusters", "Clusters", ["2.00\n± 0.00", "2.00\n± 0.00"]),
-        ("adjusted-rand", "Adjusted Rand index (agreement with the truth)", ["1.05\n± 0.64", "1.05\n± 0.64"]),
+        ("adjusted-rand", "Adjusted Rand index of the clusters", ["1.05\n± 0.64", "1.05\n± 0.64"]),
         ("clustering-rounds", "Rounds to the final clusters", ["4.00\n± 50.82\n1 of 2 split", "–"]),
         ("weights-kept", "Weights that count for stability (%)", ["25.0\n± 0.0", "–"]),
     ],

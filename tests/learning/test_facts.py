@@ -17,25 +17,33 @@ def test_lenet5_by_hand() -> None:
     convolutions = 2 * 25 * (1 * 6 * 24 * 24 + 6 * 16 * 8 * 8)
     layers = 2 * (256 * 120 + 120 * 84 + 84 * 10)
     biases = 6 + 16 + 120 + 84 + 10
-    expected = ModelFacts(44_426, 44_426 - biases, float(convolutions + layers), 44_426)
-    assert facts_of("lenet5", (1, 28, 28)) == expected
+    facts = facts_of("lenet5", (1, 28, 28))
+    sizes = (25 * 6, 25 * 6 * 16, 256 * 120, 120 * 84, 84 * 10)
+    expected = ModelFacts(44_426, 44_426 - biases, float(convolutions + layers), 44_426, facts.layers)
+    assert facts == expected
+    assert tuple(size for _, size in facts.layers) == sizes
+    assert ModelFacts.from_json(facts.to_json()) == facts
 
 
 def test_mlp_by_hand() -> None:
     weights = 64 * 30 + 30 * 20 + 20 * 10
-    assert facts_of("mlp", (1, 8, 8), hidden=[30, 20]) == ModelFacts(weights + 60, weights, 2.0 * weights, weights + 60)
+    layers = (("1", 64 * 30), ("3", 30 * 20), ("5", 20 * 10))
+    expected = ModelFacts(weights + 60, weights, 2.0 * weights, weights + 60, layers)
+    assert facts_of("mlp", (1, 8, 8), hidden=[30, 20]) == expected
 
 
 @pytest.mark.parametrize(
     ("kind", "shape", "weights"),
     [
-        ("cnn-mnist", (1, 28, 28), 33_500),
-        ("cnn-fashion-mnist", (1, 28, 28), 18_320),
-        ("cnn-cifar10", (3, 32, 32), 6850),
+        ("cnn-mnist", (1, 28, 28), (500, 25_000, 8000)),
+        ("cnn-fashion-mnist", (1, 28, 28), (400, 12_800, 5120)),
+        ("cnn-cifar10", (3, 32, 32), (450, 2400, 4000)),
     ],
 )
-def test_weights_of_s3_table_1(kind: str, shape: tuple[int, ...], weights: int) -> None:
-    assert facts_of(kind, shape).weights == weights
+def test_weights_of_s3_table_1(kind: str, shape: tuple[int, ...], weights: tuple[int, ...]) -> None:
+    facts = facts_of(kind, shape)
+    assert facts.weights == sum(weights)
+    assert tuple(size for _, size in facts.layers) == weights
 
 
 def test_running_statistics_belong_to_the_state_and_stay_as_they_are() -> None:
@@ -43,18 +51,20 @@ def test_running_statistics_belong_to_the_state_and_stay_as_they_are() -> None:
     module[3].eval()
     before = {name: value.clone() for name, value in module.state_dict().items()}
     facts = model_facts(module, (2, 1, 1))
-    assert facts == ModelFacts(12 + 8 + 15, 8 + 4 + 12, 2.0 * (8 + 12), 35 + 8)  # its counter is no float
+    assert facts == ModelFacts(
+        12 + 8 + 15, 8 + 4 + 12, 2.0 * (8 + 12), 35 + 8, (("0", 8), ("4", 12))
+    )  # its counter is no float
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
     assert [m.training for m in module] == [True, True, True, False, True]
 
 
 def test_shared_parameters_count_once() -> None:
     layer = nn.Linear(5, 5, bias=False)
-    assert model_facts(nn.Sequential(layer, nn.ReLU(), layer), (5,)) == ModelFacts(25, 25, 100.0, 25)
+    assert model_facts(nn.Sequential(layer, nn.ReLU(), layer), (5,)) == ModelFacts(25, 25, 100.0, 25, (("0", 25),))
 
 
 def test_a_model_without_parameters() -> None:
-    assert model_facts(nn.Flatten(), (1, 2, 2)) == ModelFacts(0, 0, 0.0, 0)
+    assert model_facts(nn.Flatten(), (1, 2, 2)) == ModelFacts(0, 0, 0.0, 0, ())
 
 
 def test_a_model_that_fails_is_left_in_training() -> None:

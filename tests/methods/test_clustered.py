@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from emulator import ledger
+from emulator.errors import InputError
 from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory
 from emulator.methods.session import Session
@@ -331,3 +332,33 @@ def test_an_only_edge_may_average_and_split(small: Small) -> None:
     assert {r.who for r in session.world.ledger.rows if r.what == "clustering"} == {"edge-0"}
     assert session.metrics[-1]["bytes_edge_cloud"] == 0
     assert session.metrics[-1]["adjusted_rand"] == 1
+
+
+def test_a_trial_splits_nothing_and_says_what_a_split_would_give(small: Small) -> None:
+    session = played(small(*HICFL, "method.trial=true", "stop.rounds=6"))
+    assert session.metrics[-1]["clusters"] == 1
+    rows = session.tables["trials"]
+    assert [r["round"] for r in rows] == [1, 2, 3, 4, 5, 6]
+    split = split_rows(played(small(*HICFL, "stop.rounds=6")))[0]
+    at = next(r for r in rows if r["ripe"])
+    assert (at["round"], at["layer"], at["reference"]) == (split["round"], split["layer"], split["reference"])
+    assert (at["purity"], at["adjusted_rand"]) == (1, 1)
+    assert {at["like"], at["unlike"]} == {4}
+
+
+def test_clients_in_wrong_clusters_are_told_apart_again(small: Small) -> None:
+    session = played(small(*HICFL, "method.misplaced={round: 2, share: 0.25}", "stop.rounds=12"))
+    first = [r for r in session.tables["clusters"] if r["reason"] == "misplaced"]
+    truth = session.lab.clients.clusters
+    assert truth is not None
+    assert [r["round"] for r in first] == [2, 2]
+    sides = [[int(truth[int(c)]) for c in r["members"].split()] for r in first]
+    wrong = sum(len(side) - max(side.count(0), side.count(1)) for side in sides)
+    assert wrong == 2
+    assert session.metrics[2]["purity"] == 0.75
+    assert session.metrics[-1]["purity"] == 1
+
+
+def test_wrong_clusters_need_true_ones(small: Small) -> None:
+    with pytest.raises(InputError, match="needs a partition that makes clusters"):
+        played(small(*HICFL, "data.partition=iid", "method.misplaced={round: 1, share: 0.25}", "stop.rounds=2"))

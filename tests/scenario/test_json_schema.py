@@ -65,7 +65,7 @@ def test_it_accepts_the_bundled_scenarios_and_their_resolved_form(name: str) -> 
 
 @pytest.mark.parametrize("name", sorted(presets()))
 def test_it_accepts_a_preset_by_name_and_with_changes(name: str) -> None:
-    for method in (name, f"{{preset: {name}}}", f"{{preset: {name}, local: {{epochs: 3}}, min_members: 1}}"):
+    for method in (name, f"{{preset: {name}}}", f"{{preset: {name}, local: {{epochs: 3}}}}"):
         text = SHORT.replace("METHOD", method).replace("iid}", "iid, public: 2}")  # that some estimators need
         assert loads(text)
         assert accepted(text)
