@@ -109,14 +109,20 @@ def run(request: pytest.FixtureRequest, small: Callable[..., Loaded], tmp_path: 
 def page(run: Path) -> Iterator[str]:
     """The address of the page of a run, and at last that it ends cleanly."""
     words = [sys.executable, "-m", "emulator", "explore", str(run), "--no-browser", "--no-memo"]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    assert line.startswith("http://127.0.0.1:"), line
-    yield line.split()[0]
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err) == (0, "the page is closed\n", "")
+    # Whoever runs the tests in the background ignores Ctrl-C, and so would all that they start.
+    heed = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.startswith("http://127.0.0.1:"), line
+        yield line.split()[0]
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=PATIENCE_S)
+        assert (process.returncode, out, err) == (0, "the page is closed\n", "")
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def check_as_whatif(visitor: Visitor, folder: Path) -> None:
