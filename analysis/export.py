@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from analysis.runs import GROUPINGS, GROUPS, LEDGER, Run
+from analysis.runs import LEDGER, Run
 from emulator.errors import InputError
 from emulator.files import replacing, write_text
 
@@ -15,19 +15,17 @@ SCALARS = {
 
 
 def to_csv(run: Run, folder: Path | str) -> list[Path]:
-    """Writes every table of a run into a folder as CSV: metrics, ledger, energy, groups, as far as there are. Returns the files.
+    """Writes every table of a run into a folder as CSV: metrics, ledger, energy, groups, clusters and so on. Returns the files.
 
     Everything is in SI units and full precision; the ledger may be long and is written piece by piece. Raises `InputError` where
     a file of the run is damaged, or where the folder is a file.
     """
     folder = _folder(folder)
     texts = {"metrics.csv": run.metrics.to_csv(index=False, lineterminator="\n")}
-    if (run.folder / "energy.csv").is_file():
-        texts["energy.csv"] = run.energy.to_csv(index=False, lineterminator="\n")
-    if (run.folder / GROUPS).is_file():
-        texts["groups.csv"] = run.groups.to_csv(index=False, lineterminator="\n")
-    if (run.folder / GROUPINGS).is_file():
-        texts["groupings.csv"] = run.groupings.to_csv(index=False, lineterminator="\n")
+    tables = ("energy", "groups", "groupings", "clusters", "stability", "similarity", "trials")
+    for name in tables:
+        if (run.folder / f"{name}.csv").is_file():
+            texts[f"{name}.csv"] = getattr(run, name).to_csv(index=False, lineterminator="\n")
     for name, text in texts.items():
         write_text(folder / name, text)
     written = [folder / name for name in texts]
