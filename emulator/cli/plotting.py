@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -19,40 +20,34 @@ FoldersArgument = Annotated[
 ]
 
 
-class _WithKinds(TyperCommand):
-    """A command whose help ends with the kinds that there are now, a line each."""
+def _with_kinds(kinds: Callable[[], list[tuple[str, str]]]) -> type[TyperCommand]:
+    """A command whose help ends with the kinds that there are now: their names and what they are, a line each."""
 
-    @staticmethod
-    def kinds() -> list[tuple[str, str]]:
-        """Names and what they are."""
-        raise NotImplementedError
+    class WithKinds(TyperCommand):
+        def format_help(self, ctx: typer.Context, formatter: object) -> None:  # type: ignore[override]
+            super().format_help(ctx, formatter)  # type: ignore[arg-type]
+            found = kinds()
+            width = max(len(name) for name, _ in found)
+            out.print("\nKinds:")
+            for name, what in found:
+                out.print(f"  {name.ljust(width)}  {escape(what)}")
 
-    def format_help(self, ctx: typer.Context, formatter: object) -> None:  # type: ignore[override]
-        """The usual help, and the kinds."""
-        super().format_help(ctx, formatter)  # type: ignore[arg-type]
-        width = max(len(name) for name, _ in self.kinds())
-        out.print("\nKinds:")
-        for name, what in self.kinds():
-            out.print(f"  {name.ljust(width)}  {escape(what)}")
+    return WithKinds
 
 
-class _PlotCommand(_WithKinds):
-    @staticmethod
-    def kinds() -> list[tuple[str, str]]:
-        from emulator.registry import figures
+def _plots() -> list[tuple[str, str]]:
+    from emulator.registry import figures
 
-        return [(name, figures[name].summary) for name in figures.names()]
+    return [(name, figures[name].summary) for name in figures.names()]
 
 
-class _TableCommand(_WithKinds):
-    @staticmethod
-    def kinds() -> list[tuple[str, str]]:
-        from analysis.printed import KINDS
+def _tables() -> list[tuple[str, str]]:
+    from analysis.printed import KINDS
 
-        return [(name, (function.__doc__ or "").partition("\n")[0]) for name, function in KINDS.items()]
+    return [(name, (function.__doc__ or "").partition("\n")[0]) for name, function in KINDS.items()]
 
 
-@app.command(cls=_PlotCommand, no_args_is_help=True)
+@app.command(cls=_with_kinds(_plots), no_args_is_help=True)
 def plot(
     kind: Annotated[str, typer.Argument(metavar="KIND", help="What to draw; see below, or 'hfl list plots'.")],
     folders: FoldersArgument,
@@ -87,7 +82,7 @@ def plot(
     out.print(f"wrote {', '.join(escape(str(path)) for path in paths)}")
 
 
-@app.command(cls=_TableCommand, no_args_is_help=True)
+@app.command(cls=_with_kinds(_tables), no_args_is_help=True)
 def table(
     kind: Annotated[str, typer.Argument(metavar="KIND", help="Which table; see below.")],
     folders: FoldersArgument,

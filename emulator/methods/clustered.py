@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -115,7 +115,7 @@ class Cluster:
     update: Handle | None = None  # of the model, in the latest round
     finer: int = 0  # how often it was split although its members agreed
     split: bool = False
-    over: bool = field(default=False)  # nobody will be there any more
+    over: bool = False  # nobody will be there any more
 
 
 class Tree:
@@ -293,7 +293,7 @@ class Tree:
             return
         waiting, self._waiting, self._reorganised = sorted(self._waiting, key=lambda c: c.number), [], True
         session, t = self._session, waiting[0].round
-        known = [c for c in waiting if c.update is not None]
+        known = [c for c in waiting if c.update is not None]  # the others have just been split
         facts, pairs = session.lab.model_facts, len(known) * (len(known) - 1) // 2
         yield session.world.serve(self.server, 6.0 * facts.parameters * pairs, Tag(CLUSTERING, t))
         similar = np.eye(len(known))
@@ -302,10 +302,8 @@ class Tree:
                 "cosines", [c.update for c in (cluster, *known[i + 1 :]) if c.update is not None]
             )
             similar[i, i + 1 :] = similar[i + 1 :, i] = rows[:, 0]
-        together = merged(similar, [len(c.members) for c in known]) if known else []
-        together += [[i] for i in range(len(known), len(waiting))]
-        for parts in together:
-            chosen = [(known + [c for c in waiting if c.update is None])[i] for i in parts]
+        together = [[known[i] for i in parts] for parts in merged(similar, [len(c.members) for c in known])]
+        for chosen in (*together, *([c] for c in waiting if c.update is None)):
             for cluster in chosen:
                 cluster.split = True
             members = sorted(m for c in chosen for m in c.members)
