@@ -21,6 +21,7 @@ from weakref import WeakValueDictionary, ref
 
 import numpy as np
 
+from emulator.cluster import Backend
 from emulator.learning import mixtures
 from emulator.learning.facts import ModelFacts
 from emulator.learning.keys import Keys, content_key, from_npy, text_key, to_npy
@@ -89,6 +90,7 @@ class Lab:
         on_trained: Callable[[int, int], None] | None = None,
         restored: Mapping[str, Tensor] | None = None,
         max_workers: int | None = None,
+        backend: Backend = "local",
     ) -> None:
         self.memory = memory
         self.asked = 0  # local trainings that methods asked for
@@ -97,6 +99,7 @@ class Lab:
         self._on_trained = on_trained
         self._restored = restored or {}
         self._max_workers = max_workers
+        self._backend: Backend = backend
         self._rule_keys: dict[int, tuple[Chosen, str]] = {}  # a run has few rules and asks for their keys very often
         self._live: WeakValueDictionary[str, Handle] = WeakValueDictionary()
         keys = keys_of(scenario)
@@ -113,7 +116,7 @@ class Lab:
     def _engine(self) -> Engine:
         from emulator.learning.engine import Engine
 
-        return Engine(self._scenario, self._data, self._max_workers)
+        return Engine(self._scenario, self._data, self._max_workers, self._backend)
 
     def close(self) -> None:
         """Ends what was started for training."""

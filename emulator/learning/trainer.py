@@ -11,7 +11,7 @@ import ctypes
 import math
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -67,13 +67,16 @@ class Trained:
     own: Tensor | None
 
 
+Parts = Sequence[np.ndarray] | Mapping[int, np.ndarray]  # the indices of samples, by client
+
+
 @dataclass(frozen=True)
 class TrainingData:
     """All training samples, and the indices of each client's own."""
 
     x: Tensor
     y: Tensor
-    parts: Sequence[np.ndarray]
+    parts: Parts
 
     def of(self, client: Trainee) -> np.ndarray:
         """The indices of a client's samples, or of those of several."""
@@ -96,11 +99,11 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # from malloc.h
 
 
 class Trainer:
-    """Trains jobs in this process. The module that it is given becomes its own."""
+    """Trains jobs in this process. The module that it is given becomes its own; ``data`` may be replaced between two waves."""
 
     def __init__(self, module: nn.Module, data: TrainingData, seed: int, forward_flops: float) -> None:
         keep_freed_memory()
-        self._data = data
+        self.data = data
         self._seed = seed
         self._forward_flops = forward_flops
         self.why_not_stacked = ""  # what keeps this model from being stacked, if anything
@@ -114,7 +117,7 @@ class Trainer:
 
     @cached_property
     def _classifier(self) -> list[int]:
-        return classifier_of(self._single.module, tuple(self._data.x.shape[1:]))
+        return classifier_of(self._single.module, tuple(self.data.x.shape[1:]))
 
     def _trained_parameters(self, job: TrainJob) -> list[int] | None:
         """The numbers of the parameters that a training moves; None: all of them."""
@@ -147,7 +150,7 @@ class Trainer:
         model.module.train(only is None)
         sizes = [p.numel() for p in model.module.parameters()]
         update = Update(job, [vector[: model.size] for vector in job.vectors()], _mask(sizes, only))
-        drawn = _Drawn(job, self._data, self._seed)
+        drawn = _Drawn(job, self.data, self._seed)
         for step in range(drawn.steps):
             batch = drawn.batch(step)
             for dropout in self._dropouts:
@@ -156,7 +159,7 @@ class Trainer:
                 torch.manual_seed(
                     drawn.generator.initial_seed()
                 )  # for foreign modules that draw from torch's own stream
-            (x,), (y,) = fetch(self._data.x, self._data.y, batch[None], [drawn.brought])
+            (x,), (y,) = fetch(self.data.x, self.data.y, batch[None], [drawn.brought])
             if x.dim() == 4:
                 x = x.contiguous(memory_format=torch.channels_last)
             loss = nn.functional.cross_entropy(model.module(x), y)
@@ -167,7 +170,7 @@ class Trainer:
         """A stack whose places are filled anew as soon as a client is done; the longest trainings begin first."""
         stack = self._stacked
         assert stack is not None
-        waiting = deque(sorted(jobs, key=lambda n: -steps_of(jobs[n], self._data)))
+        waiting = deque(sorted(jobs, key=lambda n: -steps_of(jobs[n], self.data)))
         first = jobs[waiting[0]]
         params: LocalParams = first.rule.params
         only = self._trained_parameters(first)
@@ -180,7 +183,7 @@ class Trainer:
             for i in range(COPIES):
                 if places[i] is None and waiting:
                     number = waiting.popleft()
-                    places[i] = _Place(number, _Drawn(jobs[number], self._data, self._seed))
+                    places[i] = _Place(number, _Drawn(jobs[number], self.data, self._seed))
                     stack.put(stack.weights, i, jobs[number].weights)
                     for vector, single in zip(update.vectors, jobs[number].vectors(), strict=True):
                         stack.put(vector, i, single)
@@ -192,7 +195,7 @@ class Trainer:
                 stack.drop = _Masks([None if p is None else p.drawn.counted(p.step) for p in places], rows)
             elif self._dropouts:
                 stack.drop = lambda shape, p: torch.ones(COPIES, rows, *shape)
-            x, y = fetch(self._data.x, self._data.y, index, [None if p is None else p.drawn.brought for p in places])
+            x, y = fetch(self.data.x, self.data.y, index, [None if p is None else p.drawn.brought for p in places])
             self._stacked_step(stack, x, y, weight, update, only)
             for i, place in enumerate(places):
                 if place is None:
