@@ -10,13 +10,15 @@ import contextlib
 import importlib.metadata
 import logging
 import os
+import signal
 import socket
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from emulator import plugins
+from emulator import __version__, plugins
 from emulator.errors import HflError, InputError
 from emulator.machine import cores
 
@@ -27,7 +29,7 @@ Backend = Literal["local", "ray"]  # where clients are trained: in processes of 
 
 LOST_TIMES = 5  # a task whose process or machine was lost this often will not be tried again: it is perhaps to blame
 REACHED_WITHIN_S = 5.0
-_SAME_EVERYWHERE = ("hfl-emulator", "torch", "numpy", "scikit-learn", "scipy")  # other versions may round otherwise
+_SAME_EVERYWHERE = ("torch", "numpy", "scikit-learn", "scipy")  # other versions may round otherwise
 
 
 @contextlib.contextmanager
@@ -44,6 +46,8 @@ def joined(address: str | None, cpus: int | None) -> Iterator[None]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is told to anybody about what is run here
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # the coming default; Ray warns about the old one
     quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+    main = threading.current_thread() is threading.main_thread()
+    on_end = signal.getsignal(signal.SIGTERM)
     try:
         if address is None:
             ray.init(address="local", num_cpus=cpus or cores(), include_dashboard=False, **quiet)
@@ -53,6 +57,8 @@ def joined(address: str | None, cpus: int | None) -> Iterator[None]:
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         what = "Ray cannot be started here" if address is None else f"--address {address}: there is no Ray cluster"
         raise InputError(f"{what}: {error}") from error
+    if main:
+        signal.signal(signal.SIGTERM, on_end)  # Ray's own would end this process before it has written anything
     try:
         yield
     finally:
@@ -74,9 +80,10 @@ def _check(address: str) -> None:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What must be the same where tasks run: versions, and the user's modules. ``path`` is where these are looked for."""
+    """What must be the same where tasks run: versions, the user's modules, and the command that was given (for manifests)."""
 
-    path: list[str] = field(default_factory=lambda: list(sys.path))
+    path: list[str] = field(default_factory=lambda: list(sys.path))  # where modules are looked for
+    command: list[str] = field(default_factory=lambda: list(sys.argv))
     plugins: list[str] = field(default_factory=lambda: list(plugins.loaded))
     versions: dict[str, str] = field(default_factory=lambda: _versions())
 
@@ -89,12 +96,13 @@ class Surroundings:
                     f"{socket.gethostname()} has {name} {here[name]}, but the run began with {wanted}: "
                     "every machine of the cluster needs the same versions"
                 )
+        sys.argv[:] = self.command
         sys.path += [p for p in self.path if p not in sys.path]
         plugins.load([name for name in self.plugins if name not in plugins.loaded])
 
 
 def _versions() -> dict[str, str]:
-    return {name: importlib.metadata.version(name) for name in _SAME_EVERYWHERE}
+    return {"hfl-emulator": __version__} | {name: importlib.metadata.version(name) for name in _SAME_EVERYWHERE}
 
 
 def nodes() -> dict[str, int]:

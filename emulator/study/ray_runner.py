@@ -275,13 +275,16 @@ def pack(folder: Path) -> bytes:
 
 
 def unpack(packed: bytes, folder: Path) -> None:
-    """Writes the files of an archive that `pack` made, each whole or not at all, and the summary last."""
+    """Makes a run folder what it was when `pack` packed it: each file whole or not at all, and the summary last."""
     with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
-        members = [m for m in tar.getmembers() if m.isfile() and m.name in FILES]
-        for member in sorted(members, key=lambda m: m.name == "summary.json"):
-            content = tar.extractfile(member)
+        members = {m.name: m for m in tar.getmembers() if m.isfile() and m.name in FILES}
+        for name in reversed(FILES):  # the summary comes first in the list
+            if name not in members:
+                (folder / name).unlink(missing_ok=True)
+                continue
+            content = tar.extractfile(members[name])
             assert content is not None
-            with replacing(folder / member.name) as aside:
+            with replacing(folder / name) as aside:
                 aside.write_bytes(content.read())
 
 
