@@ -55,8 +55,10 @@ def joined(address: str | None, cpus: int | None) -> Iterator[None]:
             _check(address)
             ray.init(address=address, **quiet)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-        what = "Ray cannot be started here" if address is None else f"--address {address}: there is no Ray cluster"
-        raise InputError(f"{what}: {error}") from error
+        if address is None:
+            raise InputError(f"Ray cannot be started here: {error}") from error
+        hint = "if the cluster asks for a token, this shell needs RAY_AUTH_MODE=token and the cluster's token"
+        raise InputError(f"--address {address}: there is no Ray cluster that lets us in: {error}; {hint}") from error
     if main:
         signal.signal(signal.SIGTERM, on_end)  # Ray's own would end this process before it has written anything
     try:
