@@ -242,7 +242,10 @@ def assemble(scenario: Scenario, lab: AnyLab, ledger: Ledger | None = None) -> S
     network = network_of(scenario, env, traces, disturbed)
     world = World(env, fleet, network, workload, ledger, traces.speeds, disturbed)
     powers = {name: device.power for name, device in zip(fleet.client_names, fleet.client_devices, strict=True)}
-    return Session(scenario, world, lab, Meter(ledger, powers))
+    session = Session(scenario, world, lab, Meter(ledger, powers))
+    if scenario.attacks is not None:
+        session.attack = scenario.attacks(session)
+    return session
 
 
 def network_of(scenario: Scenario, env: simpy.Environment, traces: Played, disturbed: Disturbances) -> Network:
@@ -322,6 +325,7 @@ def _finish(
 def summary_of(session: Session, training: bool, status: str) -> dict[str, Any]:
     """``summary.json`` of a session as it stands."""
     rows = session.metrics
+    attack = {} if session.attack is None else {"attack": session.attack.facts()}
     return {
         "name": session.scenario.name,
         "label": label_of(session.scenario),
@@ -332,6 +336,7 @@ def summary_of(session: Session, training: bool, status: str) -> dict[str, Any]:
         "rounds": session.rounds,
         "best_accuracy": max((r["accuracy"] for r in rows if not math.isnan(r["accuracy"])), default=None),
         "final": {name: None if math.isnan(value) else value for name, value in rows[-1].items()} if rows else None,
+        **attack,
     }
 
 

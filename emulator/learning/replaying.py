@@ -80,6 +80,7 @@ class ReplayLab(Lab):
     ) -> tuple[Handle, Handle | None]:
         """See `Lab.train`."""
         place = (self._data_key, self._rule_key(rule), model, client, round, first_epoch, memory, tuple(extra))
+        place += (self._swaps_of(client),)
         known: tuple[Handle, Handle | None] | None = self._made.get(place)
         if known is None:
             known = self._made[place] = super().train(model, client, rule, round, first_epoch, memory, extra)

@@ -23,7 +23,7 @@ from emulator.errors import HflError
 from emulator.learning.brought import Block, fetch, joined, soft_classes
 from emulator.learning.flat import FlatModel
 from emulator.learning.layers import classifier_of
-from emulator.learning.recipes import Trainee
+from emulator.learning.recipes import Swaps, Trainee
 from emulator.learning.rules import LocalParams, Rule
 from emulator.learning.stacked import CannotStackError, StackedModel
 from emulator.registry import Chosen
@@ -42,7 +42,7 @@ class TrainJob:
     """One local training. ``first_epoch`` counts the client's epochs within the round: it names the random streams.
 
     ``shared`` and ``own`` are the states of a rule that has memory (see `emulator.learning.rules`). ``extra`` are samples beside
-    the client's own.
+    the client's own; ``swaps`` are labels that it exchanges in its own.
     """
 
     weights: Tensor
@@ -53,6 +53,7 @@ class TrainJob:
     shared: Tensor | None = None
     own: Tensor | None = None
     extra: tuple[Block, ...] = ()
+    swaps: Swaps = ()
 
     def vectors(self) -> list[Tensor]:
         """What the rule's direction refers to: the anchor, and for rules with memory the shared and the own state."""
@@ -159,7 +160,7 @@ class Trainer:
                 torch.manual_seed(
                     drawn.generator.initial_seed()
                 )  # for foreign modules that draw from torch's own stream
-            (x,), (y,) = fetch(self.data.x, self.data.y, batch[None], [drawn.brought])
+            (x,), (y,) = fetch(self.data.x, self.data.y, batch[None], [drawn.brought], [job.swaps])
             if x.dim() == 4:
                 x = x.contiguous(memory_format=torch.channels_last)
             loss = nn.functional.cross_entropy(model.module(x), y)
@@ -195,7 +196,9 @@ class Trainer:
                 stack.drop = _Masks([None if p is None else p.drawn.counted(p.step) for p in places], rows)
             elif self._dropouts:
                 stack.drop = lambda shape, p: torch.ones(COPIES, rows, *shape)
-            x, y = fetch(self.data.x, self.data.y, index, [None if p is None else p.drawn.brought for p in places])
+            brought = [None if p is None else p.drawn.brought for p in places]
+            swaps = [() if p is None else jobs[p.number].swaps for p in places]
+            x, y = fetch(self.data.x, self.data.y, index, brought, swaps)
             self._stacked_step(stack, x, y, weight, update, only)
             for i, place in enumerate(places):
                 if place is None:

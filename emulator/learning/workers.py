@@ -25,7 +25,7 @@ from emulator import plugins
 from emulator.errors import HflError
 from emulator.learning.brought import Block
 from emulator.learning.distillation import DistilJob, distil_client
-from emulator.learning.recipes import Trainee
+from emulator.learning.recipes import Swaps, Trainee
 from emulator.learning.trainer import Trained, Trainer, TrainingData, TrainJob
 from emulator.registry import Chosen
 
@@ -45,6 +45,7 @@ class _Order:
     reads: tuple[int, int, int]
     writes: tuple[int, int]
     extra: tuple[tuple[int, np.ndarray], ...]
+    swaps: Swaps
 
 
 @dataclass(frozen=True)
@@ -154,9 +155,8 @@ class WorkerPool:
             writes = (free, -1 if job.own is None else free + 1)
             free += 1 if job.own is None else 2
             extra = tuple((first_row[id(x)], y.numpy()) for x, y in job.extra)
-            orders.append(
-                _Order(number, job.client, job.rule, job.round, job.first_epoch, (first, second, third), writes, extra)
-            )
+            place, reads = (job.client, job.rule, job.round, job.first_epoch), (first, second, third)
+            orders.append(_Order(number, *place, reads, writes, extra, job.swaps))
         return orders
 
     def _lay_out_samples(self, jobs: Sequence[TrainJob]) -> dict[int, int]:
@@ -213,7 +213,8 @@ def _job(table: Tensor, samples: Tensor, order: _Order) -> TrainJob:
     weights, shared, own = (None if row < 0 else table[row] for row in order.reads)
     assert weights is not None
     extra = tuple((samples[row : row + len(y)], torch.from_numpy(y)) for row, y in order.extra)
-    return TrainJob(weights, order.client, order.rule, order.round, order.first_epoch, shared, own, extra)
+    place = (order.client, order.rule, order.round, order.first_epoch)
+    return TrainJob(weights, *place, shared, own, extra, order.swaps)
 
 
 def _shared(tensor: Tensor) -> Tensor:
