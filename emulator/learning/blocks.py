@@ -20,3 +20,11 @@ class Residual(nn.Module):
         """Both ways must give the same shape."""
         total: Tensor = self.body(x) + self.shortcut(x)
         return total
+
+
+class LastStep(nn.Module):
+    """Of what a recurrent layer says after every step of a sequence, what it says after the last: [batch, features]."""
+
+    def forward(self, said: tuple[Tensor, object]) -> Tensor:
+        """``said`` is a recurrent layer's result: outputs [batch, steps, features], and its state."""
+        return said[0][:, -1]

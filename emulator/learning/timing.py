@@ -146,7 +146,8 @@ class TimingLab:
             from emulator.learning.facts import model_facts
 
             shape, classes = self._outline.shape, self._outline.classes
-            return model_facts(untrained(self._scenario, shape, classes), shape).to_json()
+            tokens = len(shape) == 1  # the only samples of a single axis
+            return model_facts(untrained(self._scenario, shape, classes), shape, tokens).to_json()
 
         return ModelFacts.from_json(self.memory.recall(content_key("facts", 2, self._keys.model), compute))
 
