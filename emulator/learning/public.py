@@ -41,7 +41,13 @@ def about_public_set() -> Iterator[None]:
 
 
 def fitted(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Images [n, channels, height, width] in another shape, float32. Raises `InputError` where the channels do not fit."""
+    """Images [n, channels, height, width] in another shape, float32.
+
+    Raises `InputError` where the channels do not fit, or either are no images.
+    """
+    if x.ndim != 4 or len(shape) != 3:
+        which = "its samples" if x.ndim != 4 else "those of the clients"
+        raise InputError(f"{which} are no images, and only images can be fitted; leave it out", KEY)
     channels, height, width = shape
     if x.shape[1] != channels:
         if 1 not in (x.shape[1], channels):
