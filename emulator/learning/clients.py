@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from emulator.errors import InputError
-from emulator.learning.data.arrays import ArraySet, Outline
+from emulator.learning.data.arrays import ArraySet, Outline, is_text
 from emulator.learning.partitions import ClusteredParts, divide, label_counts
 from emulator.learning.partitions.rotation import cannot_turn
 from emulator.learning.public import public_of_another, split_public
@@ -53,7 +53,7 @@ class Dealt:
 def deal_out(scenario: Scenario, outline: Outline, clients: int) -> Dealt:
     """Divides a set between so many clients, by the scenario's partition. Raises `InputError` where that cannot be done."""
     data, labels, classes = scenario.data, outline.y_train, outline.classes
-    pool, public = split_public(labels, classes, data.kept_back, scenario.seed)
+    pool, public = split_public(labels, classes, data.kept_back, scenario.seed, is_text(outline.shape))
     owners = None if outline.owners is None else outline.owners[pool]
     found = divide(data.partition, labels[pool], clients, classes, stream(scenario.seed, "partition"), owners)
     parts = [pool[p] for p in found]

@@ -85,3 +85,8 @@ def normalised(pixels: np.ndarray, mean: Sequence[float], std: Sequence[float]) 
     x *= np.asarray([1 / (255 * s) for s in std], np.float32)[:, None, None]
     x -= np.asarray([m / s for m, s in zip(mean, std, strict=True)], np.float32)[:, None, None]
     return x
+
+
+def is_text(shape: tuple[int, ...]) -> bool:
+    """Whether samples of this shape are texts: tokens have one axis, everything else has channels, height and width."""
+    return len(shape) == 1

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from emulator.errors import InputError
+from emulator.learning.data.arrays import is_text
 from emulator.learning.models.images import KEY, fitted
 from emulator.registry import NoParams, Params, models
 
@@ -32,7 +33,7 @@ def mlp(shape: Shape, classes: int, params: MlpParams) -> nn.Module:
     """A perceptron with ReLU; without hidden layers it is multinomial logistic regression."""
     from torch import nn
 
-    if len(shape) == 1:
+    if is_text(shape):
         raise InputError(f"mlp cannot read texts; the samples have the shape {shape}", KEY)
     return nn.Sequential(nn.Flatten(), *_dense(math.prod(shape), params.hidden, classes, params.dropout))
 

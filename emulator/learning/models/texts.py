@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from emulator.errors import InputError
+from emulator.learning.data.arrays import is_text
 from emulator.learning.models.images import KEY
 from emulator.registry import Params, models
 
@@ -83,5 +84,5 @@ def _reader(classes: int, embedding: int, recurrent: nn.RNNBase, *between: nn.Li
 
 
 def _check_tokens(name: str, shape: Shape) -> None:
-    if len(shape) != 1:
+    if not is_text(shape):
         raise InputError(f"{name} takes texts (tokens of one length); the samples have the shape {shape}", KEY)
