@@ -49,6 +49,7 @@ class Scale:
     public: int = 0  # public samples of each class
     own_public: bool = True  # whether those are of the clients' own data set
     shape: tuple[int, ...] | None = None  # of a sample
+    owners: bool = True  # whether samples may belong to somebody
 
 
 class Params(BaseModel):

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 from pydantic import Field
 
-from emulator.errors import HflError
+from emulator.errors import HflError, InputError
 from emulator.registry import Params
 from emulator.rng import stream
 
@@ -70,6 +70,13 @@ class DistilJob:
     client: int
     classes: int
     params: DistillationParams
+
+
+def check_distillable(shape: tuple[int, ...]) -> None:
+    """Raises `InputError` where samples of this shape are no images: what is distilled moves by gradients, and tokens cannot."""
+    if len(shape) != 3:
+        message = f"only images can be distilled; the samples have the shape {shape}: take another data set or method"
+        raise InputError(message, "method.training")
 
 
 def distil_client(

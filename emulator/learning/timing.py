@@ -21,7 +21,7 @@ import numpy as np
 
 from emulator.errors import InputError
 from emulator.learning.clients import Dealt, deal_out, outline_of
-from emulator.learning.data.arrays import Outline
+from emulator.learning.data.arrays import Outline, is_text
 from emulator.learning.facts import ModelFacts
 from emulator.learning.keys import content_key, from_npy, to_npy
 from emulator.learning.lab import ClientFacts, Evaluation, Handle, Subject, keys_of
@@ -149,7 +149,7 @@ class TimingLab:
             from emulator.learning.facts import model_facts
 
             shape, classes = self._outline.shape, self._outline.classes
-            return model_facts(untrained(self._scenario, shape, classes), shape).to_json()
+            return model_facts(untrained(self._scenario, shape, classes), shape, is_text(shape)).to_json()
 
         return ModelFacts.from_json(self.memory.recall(content_key("facts", 2, self._keys.model), compute))
 

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from emulator.errors import HflError
 from emulator.learning.brought import Block, fetch, joined, soft_classes
 from emulator.learning.flat import FlatModel
-from emulator.learning.layers import classifier_of
+from emulator.learning.layers import are_tokens, classifier_of
 from emulator.learning.recipes import Swaps, Trainee
 from emulator.learning.rules import LocalParams, Rule
 from emulator.learning.stacked import CannotStackError, StackedModel
@@ -118,7 +118,8 @@ class Trainer:
 
     @cached_property
     def _classifier(self) -> list[int]:
-        return classifier_of(self._single.module, tuple(self.data.x.shape[1:]))
+        x = self.data.x
+        return classifier_of(self._single.module, tuple(x.shape[1:]), are_tokens(x))
 
     def _trained_parameters(self, job: TrainJob) -> list[int] | None:
         """The numbers of the parameters that a training moves; None: all of them."""

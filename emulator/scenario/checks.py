@@ -95,6 +95,7 @@ def scale_of(scenario: Scenario) -> Scale:
         public=scenario.data.public,
         own_public=scenario.data.public_set is None,
         shape=_known_of_set(scenario, "shape"),
+        owners=bool(scenario.data.set.plugin.facts.get("owners")),
     )
 
 
