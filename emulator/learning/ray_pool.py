@@ -29,7 +29,6 @@ from emulator.learning.trainer import Trained, Trainer, TrainingData, TrainJob
 if TYPE_CHECKING:
     from ray import ObjectRef
 
-NOTHING = torch.empty(0)
 UNEVEN = 0.1  # by how much of a fair share a machine may be loaded more, so that clients stay where their samples are
 
 
@@ -149,8 +148,7 @@ class _Values:
         """A job in the form that travels."""
         first, second, third = (self._at(v) for v in (job.weights, job.shared, job.own))
         extra = tuple((self._at(x), y.numpy()) for x, y in job.extra)
-        bare = replace(job, weights=NOTHING, shared=None, own=None, extra=())
-        return _Order(number, bare, (first, second, third), extra)
+        return _Order(number, job.bare(), (first, second, third), extra)
 
     def _at(self, value: Tensor | None) -> int:
         if value is None:
@@ -189,8 +187,8 @@ def _trainer(name: str, held: list[ObjectRef]) -> tuple[Trainer, _Setup]:
         setup: _Setup = ray.get(held[0])
         setup.surroundings.enter()
         _trainers.clear()
-        nothing = TrainingData(NOTHING, NOTHING, [])
-        _trainers[name] = Trainer(setup.module, nothing, setup.seed, setup.forward_flops), setup
+        nobody = TrainingData(torch.empty(0), torch.empty(0), [])
+        _trainers[name] = Trainer(setup.module, nobody, setup.seed, setup.forward_flops), setup
     return _trainers[name]
 
 

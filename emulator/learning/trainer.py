@@ -12,7 +12,7 @@ import math
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -30,6 +30,7 @@ from emulator.registry import Chosen
 from emulator.rng import derive, stream
 
 COPIES = 10  # clients in a stack
+_NOTHING = torch.empty(0)
 POOLED = -1  # what random streams call the samples of several clients in one place
 # Forward FLOPs of a batch from which on arithmetic dominates and stacking gains nothing (benchmarks/training.py --models shows
 # both ways for every model). Convolutions on images of one channel gain from company for longer: alone they are inefficient.
@@ -58,6 +59,10 @@ class TrainJob:
     def vectors(self) -> list[Tensor]:
         """What the rule's direction refers to: the anchor, and for rules with memory the shared and the own state."""
         return [v for v in (self.weights, self.shared, self.own) if v is not None]
+
+    def bare(self) -> TrainJob:
+        """The job without its tensors, which travel to other processes in ways of their own."""
+        return replace(self, weights=_NOTHING, shared=None, own=None, extra=())
 
 
 @dataclass(frozen=True)

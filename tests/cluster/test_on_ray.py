@@ -90,8 +90,9 @@ LONGER = ("data.partition.samples_per_client=400", "data.set={kind: synthetic, t
         ("method.local.kind=scaffold",),
         HFLDD,
         (*CHAINS, "method.formation={kind: random, size: 4}", "method.sampling={kind: uniform, groups: 2}"),
+        ("attacks={kind: label-flip, superclients: 0.5, clients: 0.5, swap: [[0, 1]]}",),
     ],
-    ids=["scaffold", "hfldd", "fedseq"],
+    ids=["scaffold", "hfldd", "fedseq", "attacked"],
 )
 def test_two_workers_give_the_files_of_one_process(
     two_workers: None, small: Callable[..., Loaded], tmp_path: Path, changes: tuple[str, ...]

@@ -143,7 +143,10 @@ def test_other_versions_elsewhere_are_refused(order: RunOrder) -> None:
     ("words", "message"),
     [
         (("--address", "auto"), "--address names a Ray cluster; it goes with --backend ray"),
-        (("--backend", "ray", "--address", "127.0.0.1:1"), "--address 127.0.0.1:1: there is no Ray cluster that lets us in"),
+        (
+            ("--backend", "ray", "--address", "127.0.0.1:1"),
+            "--address 127.0.0.1:1: there is no Ray cluster that lets us in",
+        ),
         (("--backend", "ray", "--address", "ray://x:1"), "give auto on a machine of the cluster, or HOST:PORT"),
         (("--backend", "rai"), "'rai' is not one of"),
     ],
