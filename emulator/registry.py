@@ -49,6 +49,7 @@ class Scale:
     public: int = 0  # public samples of each class
     own_public: bool = True  # whether those are of the clients' own data set
     shape: tuple[int, ...] | None = None  # of a sample
+    owners: bool = True  # whether samples may belong to somebody
 
 
 class Params(BaseModel):
@@ -298,6 +299,7 @@ split_times: Registry[Any] = Registry("split time", "emulator.methods.splitting"
 bipartitions: Registry[Any] = Registry("bipartition", "emulator.methods.splitting")
 faults: Registry[Any] = Registry("fault", "emulator.world.faults")
 methods: Registry[Any] = Registry("method", "emulator.methods")
+attacks: Registry[Any] = Registry("attack", "emulator.methods.attacks")
 trace_formats: Registry[Any] = Registry("trace format", "traces.formats")
 trace_generators: Registry[Any] = Registry("trace generator", "traces.generators")
 figures: Registry[Any] = Registry("figure", "analysis.figures", "analysis.plots")
@@ -320,6 +322,7 @@ SplitTime = Annotated[Chosen, Choice("split time")]
 Bipartition = Annotated[Chosen, Choice("bipartition")]
 Fault = Annotated[Chosen, Choice("fault")]
 Method = Annotated[Chosen, Choice("method")]
+Attack = Annotated[Chosen, Choice("attack")]
 TraceFormat = Annotated[Chosen, Choice("trace format")]
 TraceGenerator = Annotated[Chosen, Choice("trace generator")]
 Figure = Annotated[Chosen, Choice("figure")]

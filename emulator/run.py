@@ -35,6 +35,7 @@ import simpy
 
 from emulator import __version__, checkpoint, ledger
 from emulator.accounting import Meter, energy_by_state
+from emulator.cluster import Backend
 from emulator.errors import HflError, InputError
 from emulator.files import replacing, write_json, write_text
 from emulator.grouping.diagnostics import groupings_csv, groups_csv
@@ -136,10 +137,12 @@ def execute(
     watcher: Watcher = Watcher(),  # noqa: B008
     known: dict[str, bytes] | None = None,
     max_workers: int | None = None,
+    backend: Backend = "local",
 ) -> dict[str, Any]:
     """Runs a scenario into a folder that `prepare` made ready, or goes on with it; without training where it was loaded so.
 
-    Returns the summary and how many trainings it took. ``known`` are small results from elsewhere. An interruption
+    Returns the summary and how many trainings it took. ``known`` are small results from elsewhere. With the backend ``ray``
+    clients are trained on the cluster that this process has joined (`emulator.cluster`). An interruption
     (``KeyboardInterrupt``) or an error leaves a valid folder with all that was done, marked as such, and is raised again.
     """
     scenario = loaded.scenario
@@ -149,7 +152,7 @@ def execute(
         check(scenario)
         lab: AnyLab
         if loaded.training:
-            lab = Lab(scenario, memory, watcher.on_trained, checkpoint.Restored(folder), max_workers)
+            lab = Lab(scenario, memory, watcher.on_trained, checkpoint.Restored(folder), max_workers, backend)
         else:
             lab = TimingLab(scenario, memory)
         session = assemble(scenario, lab, Ledger(folder / ".ledger.part.parquet"))
@@ -239,7 +242,10 @@ def assemble(scenario: Scenario, lab: AnyLab, ledger: Ledger | None = None) -> S
     network = network_of(scenario, env, traces, disturbed)
     world = World(env, fleet, network, workload, ledger, traces.speeds, disturbed)
     powers = {name: device.power for name, device in zip(fleet.client_names, fleet.client_devices, strict=True)}
-    return Session(scenario, world, lab, Meter(ledger, powers))
+    session = Session(scenario, world, lab, Meter(ledger, powers))
+    if scenario.attacks is not None:
+        session.attack = scenario.attacks(session)
+    return session
 
 
 def network_of(scenario: Scenario, env: simpy.Environment, traces: Played, disturbed: Disturbances) -> Network:
@@ -319,6 +325,7 @@ def _finish(
 def summary_of(session: Session, training: bool, status: str) -> dict[str, Any]:
     """``summary.json`` of a session as it stands."""
     rows = session.metrics
+    attack = {} if session.attack is None else {"attack": session.attack.facts()}
     return {
         "name": session.scenario.name,
         "label": label_of(session.scenario),
@@ -329,6 +336,7 @@ def summary_of(session: Session, training: bool, status: str) -> dict[str, Any]:
         "rounds": session.rounds,
         "best_accuracy": max((r["accuracy"] for r in rows if not math.isnan(r["accuracy"])), default=None),
         "final": {name: None if math.isnan(value) else value for name, value in rows[-1].items()} if rows else None,
+        **attack,
     }
 
 

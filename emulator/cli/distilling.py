@@ -78,8 +78,10 @@ def _params(loaded: Loaded) -> DistillationParams:
 def _clients(loaded: Loaded, wanted: list[int] | None) -> tuple[ClientData, list[int]]:
     """The data of the scenario, and the clients that were asked for, or the first that has most of each label."""
     from emulator.learning.clients import ClientData
+    from emulator.learning.distillation import check_distillable
 
     data = ClientData(loaded.scenario)
+    check_distillable(data.arrays.shape)
     for number in wanted or ():
         if number >= len(data.parts):
             raise InputError(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from emulator.learning.flat import FlatModel, shaped
-from emulator.learning.layers import classifier_of
+from emulator.learning.layers import are_tokens, classifier_of
 
 BATCH = 1024  # samples of one forward pass
 
@@ -64,4 +64,5 @@ class Bench:
     def classifier(self) -> list[str]:
         """The names of the parameters of the last layer (see `classifier_of`)."""
         names = [name for name, _ in self.flat.module.named_parameters()]
-        return [names[i] for i in classifier_of(self.flat.module, tuple(self.samples.x.shape[1:]))]
+        x = self.samples.x
+        return [names[i] for i in classifier_of(self.flat.module, tuple(x.shape[1:]), are_tokens(x))]

@@ -9,8 +9,8 @@ from functools import cached_property
 import numpy as np
 
 from emulator.errors import InputError
-from emulator.learning.data.arrays import ArraySet, Outline
-from emulator.learning.partitions import ClusteredParts, label_counts
+from emulator.learning.data.arrays import ArraySet, Outline, is_text
+from emulator.learning.partitions import ClusteredParts, divide, label_counts
 from emulator.learning.partitions.rotation import cannot_turn
 from emulator.learning.public import public_of_another, split_public
 from emulator.rng import stream
@@ -27,8 +27,7 @@ class ClientData:
 
     def __init__(self, scenario: Scenario) -> None:
         self.arrays: ArraySet = scenario.data.set()
-        outline = Outline(self.arrays.y_train, self.arrays.classes, self.arrays.shape)
-        dealt = deal_out(scenario, outline, scenario.topology.clients)
+        dealt = deal_out(scenario, self.arrays.outline, scenario.topology.clients)
         self.public, self.label_counts, self.truth = dealt.public, dealt.label_counts, dealt.truth
         self.arrays, self.parts = turned(self.arrays, dealt.parts, dealt.truth[1])
         self._scenario = scenario
@@ -54,14 +53,16 @@ class Dealt:
 def deal_out(scenario: Scenario, outline: Outline, clients: int) -> Dealt:
     """Divides a set between so many clients, by the scenario's partition. Raises `InputError` where that cannot be done."""
     data, labels, classes = scenario.data, outline.y_train, outline.classes
-    pool, public = split_public(labels, classes, data.kept_back, scenario.seed)
-    found = data.partition(labels[pool], clients, classes, stream(scenario.seed, "partition"))
+    pool, public = split_public(labels, classes, data.kept_back, scenario.seed, is_text(outline.shape))
+    owners = None if outline.owners is None else outline.owners[pool]
+    found = divide(data.partition, labels[pool], clients, classes, stream(scenario.seed, "partition"), owners)
     parts = [pool[p] for p in found]
     if isinstance(found, ClusteredParts) != bool(data.partition.plugin.facts.get("clusters")):
         message = f"'{data.partition.kind}' must be registered with clusters=True if it makes clusters, and only then"
         raise InputError(message, "data.partition")
-    clustered = isinstance(found, ClusteredParts)
-    truth = np.stack([found.clusters, found.turns]) if clustered else np.zeros((2, 0), np.int64)
+    truth = np.zeros((2, 0), np.int64)
+    if isinstance(found, ClusteredParts):
+        truth = np.stack([found.clusters, found.turns])
     return Dealt(parts, public, label_counts(labels, parts, classes), truth)
 
 
@@ -73,7 +74,7 @@ def outline_of(scenario: Scenario) -> Outline:
         found: Outline = outline(chosen.params)
         return found
     arrays: ArraySet = chosen()
-    return Outline(arrays.y_train, arrays.classes, arrays.shape)
+    return arrays.outline
 
 
 def turned(arrays: ArraySet, parts: Sequence[np.ndarray], turns: np.ndarray) -> tuple[ArraySet, list[np.ndarray]]:
@@ -97,5 +98,6 @@ def turned(arrays: ArraySet, parts: Sequence[np.ndarray], turns: np.ndarray) -> 
         for i in holders[turn]:
             result[i] = end + np.searchsorted(rows, parts[i])
         end += len(rows)
-    y = np.concatenate([arrays.y_train, *(arrays.y_train[rows] for rows in wanted.values())])
-    return replace(arrays, x_train=x, y_train=y), result
+    every = np.concatenate([np.arange(len(arrays.y_train)), *wanted.values()])
+    owners = None if arrays.owners is None else arrays.owners[every]
+    return replace(arrays, x_train=x, y_train=arrays.y_train[every], owners=owners), result

@@ -19,7 +19,7 @@ Does not import torch at its top: what takes the parameters must stay quick to r
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 from pydantic import Field
 
-from emulator.errors import HflError
+from emulator.errors import HflError, InputError
 from emulator.registry import Params
 from emulator.rng import stream
 
@@ -72,8 +72,15 @@ class DistilJob:
     params: DistillationParams
 
 
+def check_distillable(shape: tuple[int, ...]) -> None:
+    """Raises `InputError` where samples of this shape are no images: what is distilled moves by gradients, and tokens cannot."""
+    if len(shape) != 3:
+        message = f"only images can be distilled; the samples have the shape {shape}: take another data set or method"
+        raise InputError(message, "method.training")
+
+
 def distil_client(
-    x: Tensor, y: Tensor, parts: Sequence[np.ndarray], job: DistilJob, seed: int
+    x: Tensor, y: Tensor, parts: Sequence[np.ndarray] | Mapping[int, np.ndarray], job: DistilJob, seed: int
 ) -> tuple[Tensor, Tensor]:
     """A client's distilled images and their labels, from all samples and the indices of each client's own.
 

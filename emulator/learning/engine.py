@@ -9,11 +9,13 @@ import logging
 import math
 import time
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from emulator.cluster import Backend
 from emulator.learning import workers
 from emulator.learning.bench import Bench, Samples
 from emulator.learning.brought import Block
@@ -21,11 +23,15 @@ from emulator.learning.clients import ClientData
 from emulator.learning.distillation import DistilJob, DistillationParams, distil_client, distillation_flops
 from emulator.learning.facts import ModelFacts, model_facts
 from emulator.learning.flat import FlatModel
+from emulator.learning.layers import are_tokens
 from emulator.learning.trainer import Trained, Trainer, TrainingData, TrainJob, steps_of
 from emulator.machine import cores
 from emulator.registry import Chosen
 from emulator.rng import derive, stream
 from emulator.scenario.schema import Scenario
+
+if TYPE_CHECKING:
+    from emulator.learning.ray_pool import RayPool
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +50,9 @@ def untrained(scenario: Scenario, shape: tuple[int, ...], classes: int, number: 
 class Engine:
     """Models and data of one scenario. Everything it does is determined by its arguments and the scenario's seed."""
 
-    def __init__(self, scenario: Scenario, data: ClientData, max_workers: int | None = None) -> None:
+    def __init__(
+        self, scenario: Scenario, data: ClientData, max_workers: int | None = None, backend: Backend = "local"
+    ) -> None:
         torch.set_num_threads(1)
         self.data = data
         arrays = data.arrays
@@ -53,10 +61,11 @@ class Engine:
         limit = scenario.evaluate.samples
         self._x_test, self._y_test = torch.from_numpy(arrays.x_test[:limit]), torch.from_numpy(arrays.y_test[:limit])
         self._tested = FlatModel(self._fresh())
-        self.facts: ModelFacts = model_facts(self._fresh(), arrays.shape)
+        self.facts: ModelFacts = model_facts(self._fresh(), arrays.shape, are_tokens(self._training.x))
         self._trainer: Trainer | None = None
-        self._pool: workers.WorkerPool | None = None
-        self._count = cores() if max_workers is None else max_workers
+        self._pool: workers.WorkerPool | RayPool | None = None
+        self._max_workers = max_workers
+        self._backend = backend
         self._spent_s = 0.0
 
     def _fresh(self, number: int = 0) -> nn.Module:
@@ -80,19 +89,21 @@ class Engine:
     def train(self, jobs: Sequence[TrainJob]) -> Iterator[tuple[int, Trained]]:
         """Trains all jobs; yields the number of each and its result, in the order in which they end.
 
-        Short runs stay in this process. Once training has taken longer than starting workers does, they take over.
+        Short runs stay in this process. Once training has taken longer than starting workers does, they take over. A Ray
+        cluster takes every wave of more than one.
         """
+        trainer = self._trainer
+        if trainer is None:
+            trainer = self._trainer = Trainer(*self._setup())
+            if trainer.why_not_stacked:
+                why = trainer.why_not_stacked
+                log.warning("clients are trained one after another, because the model cannot be stacked: %s", why)
         pool = self._workers()
         if pool is not None and len(jobs) > 1:
             yield from pool.train(jobs, [steps_of(job, self._training) for job in jobs])
             return
-        if self._trainer is None:
-            self._trainer = Trainer(self._fresh(), self._training, self._scenario.seed, self.facts.forward_flops)
-            if self._trainer.why_not_stacked:
-                why = self._trainer.why_not_stacked
-                log.warning("clients are trained one after another, because the model cannot be stacked: %s", why)
         started = time.perf_counter()
-        for result in self._trainer.train(jobs):
+        for result in trainer.train(jobs):
             self._spent_s += time.perf_counter() - started
             yield result
             started = time.perf_counter()
@@ -112,11 +123,19 @@ class Engine:
             self._spent_s += time.perf_counter() - started
             yield number, block
 
-    def _workers(self) -> workers.WorkerPool | None:
-        """The worker processes, once there was enough to do for them."""
-        if self._pool is None and self._count > 1 and self._spent_s > WORKERS_AFTER_S:
-            args = (self._fresh(), self._training, self._scenario.seed, self.facts.forward_flops)
-            self._pool = workers.WorkerPool(self._count, *args)
+    def _setup(self) -> tuple[nn.Module, TrainingData, int, float]:
+        """What makes a trainer."""
+        return self._fresh(), self._training, self._scenario.seed, self.facts.forward_flops
+
+    def _workers(self) -> workers.WorkerPool | RayPool | None:
+        """The worker processes, once there was enough to do for them, or those of the cluster."""
+        if self._pool is None and self._backend == "ray":
+            from emulator.learning.ray_pool import RayPool
+
+            self._pool = RayPool(self._max_workers, *self._setup())
+        count = cores() if self._max_workers is None else self._max_workers
+        if self._pool is None and count > 1 and self._spent_s > WORKERS_AFTER_S:
+            self._pool = workers.WorkerPool(count, *self._setup())
         return self._pool
 
     def evaluate(self, state: Tensor) -> tuple[float, float]:
@@ -153,7 +172,7 @@ class Engine:
         return Samples(self._training.x[rows], self._training.y[rows])
 
     def close(self) -> None:
-        """Ends the worker processes, if there are any."""
+        """Ends the worker processes, if there are any, or lets go of what the cluster holds."""
         if self._pool is not None:
             self._pool.close()
             self._pool = None

@@ -5,12 +5,18 @@ Does not import torch by itself: remembered facts are read without it.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch import nn
+
+
+_BIAS = re.compile(r"bias(_[ih]h_l\d+(_reverse)?)?")  # of a recurrent layer there are several
 
 
 @dataclass(frozen=True)
@@ -42,22 +48,41 @@ class ModelFacts:
         return cls(**found | {"layers": tuple((str(name), int(size)) for name, size in found["layers"])})
 
 
-def model_facts(module: nn.Module, shape: tuple[int, ...]) -> ModelFacts:
-    """Facts of a model that takes samples of this shape. Runs it once on one sample; leaves it as it was."""
+def model_facts(module: nn.Module, shape: tuple[int, ...], tokens: bool = False) -> ModelFacts:
+    """Facts of a model that takes samples of this shape, ``tokens`` or floats.
+
+    Runs it once on one sample; leaves it as it was.
+    """
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
+    from emulator.learning.layers import blank_sample
+
     named = list(module.named_parameters())
     parameters = sum(p.numel() for _, p in named)
-    biases = sum(p.numel() for name, p in named if name.rpartition(".")[2] == "bias")
+    biases = sum(p.numel() for name, p in named if _BIAS.fullmatch(name.rpartition(".")[2]))
     buffers = sum(b.numel() for b in module.buffers() if b.is_floating_point())
     training = [m for m in module.modules() if m.training]
     module.eval()  # so that running statistics stay as they are, and a batch of one sample is enough
     try:
-        with torch.no_grad(), FlopCounterMode(display=False) as counter:
-            module(torch.zeros(1, *shape, device=named[0][1].device if named else None))
+        # oneDNN runs a recurrent layer as one operation, which the counter does not know.
+        with torch.no_grad(), _without_onednn(), FlopCounterMode(display=False) as counter:
+            module(blank_sample(shape, tokens).to(named[0][1].device if named else "cpu"))
     finally:
         for part in training:
             part.training = True
     layers = tuple((name.removesuffix(".weight"), p.numel()) for name, p in named if p.dim() > 1)
     return ModelFacts(parameters, parameters - biases, float(counter.get_total_flops()), parameters + buffers, layers)
+
+
+@contextlib.contextmanager
+def _without_onednn() -> Iterator[None]:
+    import torch
+
+    onednn: Any = torch.backends.mkldnn
+    before = onednn.enabled
+    onednn.enabled = False
+    try:
+        yield
+    finally:
+        onednn.enabled = before

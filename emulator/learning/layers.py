@@ -1,14 +1,24 @@
-"""Which layer of a model is its classifier, and which are its feature extractor."""
+"""Which layer of a model is its classifier, and which are its feature extractor; samples to try a model with."""
 
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from emulator.errors import InputError
 
 
-def classifier_of(module: nn.Module, shape: tuple[int, ...]) -> list[int]:
+def blank_sample(shape: tuple[int, ...], tokens: bool = False) -> Tensor:
+    """One sample of zeros [1, *shape] as the data set would have it: int64 where samples are tokens, else float32."""
+    return torch.zeros(1, *shape, dtype=torch.int64 if tokens else torch.float32)
+
+
+def are_tokens(x: Tensor) -> bool:
+    """Whether samples are tokens of a text: whole numbers, which name entries of a vocabulary."""
+    return not x.is_floating_point()
+
+
+def classifier_of(module: nn.Module, shape: tuple[int, ...], tokens: bool = False) -> list[int]:
     """Which parameters, by their numbers in the order of the module, are its classifier's: the layer that is called last.
 
     Finds out by a forward pass of one sample of this shape. Raises `InputError` where no layer has parameters of its own.
@@ -25,7 +35,7 @@ def classifier_of(module: nn.Module, shape: tuple[int, ...]) -> list[int]:
     module.eval()
     try:
         with torch.no_grad():
-            module(torch.zeros(1, *shape))
+            module(blank_sample(shape, tokens))
     finally:
         for hook in hooks:
             hook.remove()

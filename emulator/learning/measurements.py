@@ -20,7 +20,7 @@ from emulator.errors import InputError
 from emulator.registry import NoParams, Params, measurements
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from emulator.learning.bench import Bench
 
@@ -36,11 +36,13 @@ def classifier_weights(bench: Bench, params: NoParams) -> np.ndarray:
 def class_scores(bench: Bench, params: NoParams) -> np.ndarray:
     """What samples of each class get for their own class: mean score and mean softmax score [2, classes].
 
-    The second row is S1's signature vector; the softmax of the first is S4's confidence vector (Eq. 2).
+    The second row is S1's signature vector; the softmax of the first is S4's confidence vector (Eq. 2). A class of which there is
+    no public sample (of a text some are too rare) gets 0.
     """
     scores, labels = bench.scores(bench.states[0]).double(), bench.samples.y
     own = [values.gather(1, labels[:, None])[:, 0] for values in (scores, scores.softmax(1))]
-    return np.array([[float(row[labels == c].mean()) for c in range(bench.classes)] for row in own])
+    members = [labels == c for c in range(bench.classes)]
+    return np.array([[float(row[m].mean()) if bool(m.any()) else 0.0 for m in members] for row in own])
 
 
 @measurements.register("length", on="nothing", version=1)
@@ -150,19 +152,51 @@ def fisher(bench: Bench, params: FisherParams) -> np.ndarray:
     prediction (Achille et al. 2019, Task2Vec). A filter is one output of a convolution or a linear layer before the last.
     Raises `InputError` where the model has none.
     """
-    import torch
-    from torch.nn import functional
-
     module, last = bench.load(bench.states[0]), set(bench.classifier())
     weights = [p for name, p in module.named_parameters() if name not in last and p.dim() > 1]
     if not weights:
         raise InputError("the model has no layers before the last, of which Fisher information could be taken", "model")
-    chances = bench.scores(bench.states[0]).double().softmax(1).cumsum(1)
+    return _diagonal(module, weights, bench.scores(bench.states[0]), bench, params.passes)
+
+
+class TextFisherParams(FisherParams):
+    """How the classifier of the transformer that reads texts is fitted to a client's, before labels are drawn from it."""
+
+    epochs: Annotated[int, Field(ge=1)] = Field(10, description="passes over the client's samples")
+    batch_size: Annotated[int, Field(ge=1)] = Field(32, description="samples a step")
+    learning_rate: Annotated[float, Field(gt=0)] = Field(0.05, description="step size")
+    momentum: Annotated[float, Field(ge=0, lt=1)] = Field(0.0, description="momentum")
+
+
+@measurements.register("text-fisher", TextFisherParams, on="client", version=1)
+def text_fisher(bench: Bench, params: TextFisherParams) -> np.ndarray:
+    """As ``fisher``, of a small transformer that reads the client's texts, after fitting its classifier to them. Takes no models.
+
+    A unit is one output of a linear layer before the last, a token, or a place in the text (see `emulator.learning.probe`).
+    """
+    from emulator.learning.probe import fit_classifier, read, transformer
+
+    module = transformer(bench.samples.x.shape[1], bench.classes)
+    features = read(module[:-1], bench.samples.x)
+    scores = fit_classifier(module[-1], features, bench.samples.y, params, bench.rng)
+    weights = [p for p in module[:-1].parameters() if p.dim() > 1]
+    return _diagonal(module, weights, scores, bench, params.passes)
+
+
+def _diagonal(module: nn.Module, weights: list[Tensor], scores: Tensor, bench: Bench, passes: int) -> np.ndarray:
+    """The diagonal Fisher information of weight matrices and kernels, averaged over the weights of each output.
+
+    ``scores`` are those that the module gives the samples.
+    """
+    import torch
+    from torch.nn import functional
+
+    chances = scores.double().softmax(1).cumsum(1)
     total = torch.zeros(sum(len(w) for w in weights), dtype=torch.float64)
-    for _ in range(params.passes):
+    for _ in range(passes):
         drawn = torch.from_numpy(bench.rng.random((len(chances), 1))) * chances[:, -1:]
         labels = torch.searchsorted(chances, drawn, right=True)[:, 0]
         for x, y in zip(bench.samples.x.split(1), labels.split(1), strict=True):  # type: ignore[no-untyped-call]
             gradients = torch.autograd.grad(functional.cross_entropy(module(x), y), weights)
             total += torch.cat([g.square().flatten(1).mean(1) for g in gradients])
-    return np.asarray((total / (params.passes * max(1, len(chances)))).numpy())
+    return np.asarray((total / (passes * max(1, len(chances)))).numpy())

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from emulator.errors import InputError
-from emulator.learning.data.arrays import ArraySet
+from emulator.learning.data.arrays import ArraySet, is_text
 from emulator.rng import stream
 from emulator.scenario.schema import Scenario
 
@@ -26,7 +26,7 @@ def public_of_another(scenario: Scenario, shape: tuple[int, ...]) -> tuple[np.nd
         raise ValueError("the scenario has no public set")
     with about_public_set():
         other: ArraySet = chosen()
-        _, rows = split_public(other.y_train, other.classes, scenario.data.public, scenario.seed)
+        _, rows = split_public(other.y_train, other.classes, scenario.data.public, scenario.seed, is_text(other.shape))
         return fitted(other.x_train[rows], shape), other.y_train[rows]
 
 
@@ -41,7 +41,13 @@ def about_public_set() -> Iterator[None]:
 
 
 def fitted(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Images [n, channels, height, width] in another shape, float32. Raises `InputError` where the channels do not fit."""
+    """Images [n, channels, height, width] in another shape, float32.
+
+    Raises `InputError` where the channels do not fit, or either are no images.
+    """
+    if x.ndim != 4 or len(shape) != 3:
+        which = "its samples" if x.ndim != 4 else "those of the clients"
+        raise InputError(f"{which} are no images, and only images can be fitted; leave it out", KEY)
     channels, height, width = shape
     if x.shape[1] != channels:
         if 1 not in (x.shape[1], channels):
@@ -64,8 +70,14 @@ def averaging(before: int, after: int) -> np.ndarray:
     return result
 
 
-def split_public(labels: np.ndarray, classes: int, per_class: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Indices of what is left for the clients and of the public samples, ``per_class`` of each class, drawn at random."""
+def split_public(
+    labels: np.ndarray, classes: int, per_class: int, seed: int, text: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """Indices of what is left for the clients and of the public samples, ``per_class`` of each class, drawn at random.
+
+    Where a class has too few, raises `InputError`; of a ``text``, in which some characters or words are always rare, it gives
+    none.
+    """
     if per_class == 0:
         return np.arange(len(labels)), np.arange(0)
     rng = stream(seed, "public")
@@ -73,9 +85,13 @@ def split_public(labels: np.ndarray, classes: int, per_class: int, seed: int) ->
     for c in range(classes):
         members = np.flatnonzero(labels == c)
         if len(members) <= per_class:
+            if text:
+                continue
             raise InputError(
                 f"class {c} has {len(members)} samples; {per_class} public ones would leave none", "data.public"
             )
         chosen.append(rng.choice(members, per_class, replace=False))
+    if not chosen:
+        raise InputError(f"no class has more than {per_class} samples, so none can be public", "data.public")
     public = np.sort(np.concatenate(chosen))
     return np.setdiff1d(np.arange(len(labels)), public), public

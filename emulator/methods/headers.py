@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from emulator.grouping.topology import Place
-from emulator.learning.distillation import DistillationParams, distillation_flops
+from emulator.learning.distillation import DistillationParams, check_distillable, distillation_flops
 from emulator.ledger import Tag
 from emulator.methods.forming import present, until_somebody
 from emulator.methods.session import Models, Session
@@ -35,6 +35,7 @@ class Headers:
     """The headers of a run's groups, and what they were sent."""
 
     def __init__(self, session: Session, slots: GroupSlots) -> None:
+        check_distillable(session.lab.sample_shape)
         self._session = session
         self._slots = slots
         self._params: DistillationParams = slots.training.params

@@ -15,6 +15,7 @@ from emulator.grouping.topology import Place
 from emulator.learning.lab import Handle
 from emulator.learning.timing import AnyLab
 from emulator.ledger import EVALUATION, HOPS, Tag
+from emulator.methods.attacks import Attack
 from emulator.methods.clusters import Clusters, cluster_metrics, one_cluster
 from emulator.registry import Params
 from emulator.scenario.schema import Scenario
@@ -25,9 +26,9 @@ METRICS = (
     "bytes_wasted", "cost_training_s", "cost_group_s", "cost_s", "cost_wasted_s", "energy_j",
 )  # fmt: skip
 
-# Further tables that a method may fill: the tree of clusters, how stable and how similar their members' updates are, and how they
-# would have been split.
-TABLES = ("clusters", "stability", "similarity", "trials")
+# Further tables that a method or an attack may fill: the tree of clusters, how stable and how similar their members' updates are,
+# and how they would have been split; who attacks.
+TABLES = ("clusters", "stability", "similarity", "trials", "attackers")
 
 NOBODY_LEFT = "nobody left"  # why a run stopped
 
@@ -56,6 +57,7 @@ class Session:
     groupings: list[Grouping] = field(default_factory=list)  # every formation of groups, in the order of rounds
     tables: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: {name: [] for name in TABLES})
     places: list[Place] = field(default_factory=list)  # who stands where, in groups that have headers
+    attack: Attack | None = None
     stopped_by: str = ""
     rounds: int = 0
 

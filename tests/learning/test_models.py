@@ -32,7 +32,10 @@ def weights_by_layer(module: nn.Module) -> list[int]:
     return [p.numel() for name, p in module.named_parameters() if not name.endswith("bias")]
 
 
-SMALL = ["mlp", "lenet5", "cnn", "cnn-mnist", "cnn-fashion-mnist", "cnn-cifar10", "resnet-1block", "resnet-3block"]
+SMALL = [
+    *("mlp", "lenet5", "cnn", "cnn-mnist", "cnn-fashion-mnist", "cnn-cifar10", "resnet-1block", "resnet-3block"),
+    *("cnn-fedseq", "cnn-hfldd", "audio-cnn"),
+]
 PLAIN = (
     *(nn.Conv2d, nn.Linear, nn.ReLU, nn.MaxPool2d, nn.AdaptiveAvgPool2d, nn.Flatten, nn.Dropout),
     *(nn.GroupNorm, nn.BatchNorm2d, nn.Identity, nn.Sequential, Residual),
@@ -73,6 +76,29 @@ def test_models_that_learn_the_digits(kind: str) -> None:
         losses.append(loss.item())
     assert 2 < losses[0] < 3  # about ln 10: a fresh model knows nothing
     assert losses[-1] < 1.1
+
+
+def test_the_networks_of_s4_and_s5_for_cifar10() -> None:
+    assert parameters(build("cnn-hfldd", COLOUR)) == 1_020_160  # S5 §V-A
+    fedseq = build("cnn-fedseq", COLOUR)
+    assert weights_by_layer(fedseq) == [3 * 25 * 64, 64 * 25 * 64, 1600 * 384, 384 * 192, 192 * 10]
+    assert parameters(fedseq) == 797_962
+
+
+def test_the_network_for_sound_has_five_layers_whatever_the_shape() -> None:
+    for shape in ((1, 98, 40), (1, 1, 8), (2, 5, 3)):
+        module = build("audio-cnn", shape, classes=35, channels=[4, 4, 8, 8])
+        assert weights_by_layer(module) == [shape[0] * 9 * 4, 4 * 9 * 4, 4 * 9 * 8, 8 * 9 * 8, 8 * 35]
+        assert module(torch.zeros(2, *shape)).shape == (2, 35)
+
+
+def test_the_network_for_movements_has_three_convolutions_over_time_and_two_layers() -> None:
+    module = build("har-cnn", (6, 1, 100), classes=12)
+    assert weights_by_layer(module) == [6 * 5 * 32, 32 * 5 * 64, 64 * 5 * 64, 64 * 9 * 128, 128 * 12]
+    assert module(torch.zeros(2, 6, 1, 100)).shape == (2, 12)
+    assert build("har-cnn", (1, 6, 36), classes=12)(torch.zeros(2, 1, 6, 36)).shape == (2, 12)
+    with pytest.raises(InputError, match="at least 36 time steps; the samples have 35"):
+        build("har-cnn", (6, 1, 35))
 
 
 def test_lenet5_has_the_published_size() -> None:

@@ -29,6 +29,8 @@ MODELS: list[tuple[str, tuple[int, ...], dict[str, Any]]] = [
     ("cnn-mnist", (1, 28, 28), {}),
     ("cnn-fashion-mnist", (1, 28, 28), {}),
     ("cnn-cifar10", (3, 32, 32), {}),
+    ("audio-cnn", (1, 9, 6), {"channels": (4, 4, 8, 8)}),
+    ("har-cnn", (6, 1, 40), {"channels": (4, 4, 8), "hidden": 12}),
     ("resnet-1block", (1, 8, 8), {"width": 8, "groups": 4}),
     ("resnet-3block", (3, 8, 8), {"width": 8, "groups": 4}),
 ]

@@ -1,7 +1,8 @@
-"""What every data set gives, and the normalisation that image sets share."""
+"""What every data set gives, whose its samples are, and the normalisation that image sets share."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,8 +13,10 @@ import numpy as np
 class ArraySet:
     """A data set in memory.
 
-    ``x_train`` and ``x_test`` are float32 [samples, channels, height, width], normalised; ``y_train`` and
-    ``y_test`` int64 labels in [0, classes).
+    ``x_train`` and ``x_test`` are float32 [samples, channels, height, width], normalised, or of language int64
+    [samples, length], tokens in [0, classes); ``y_train`` and ``y_test`` int64 labels in [0, classes). Where every
+    training sample belongs to somebody (a writer, a speaker), ``owners`` numbers them, int64 from 0, in the order
+    of ``owner_names``.
     """
 
     x_train: np.ndarray
@@ -21,16 +24,23 @@ class ArraySet:
     x_test: np.ndarray
     y_test: np.ndarray
     classes: int
+    owners: np.ndarray | None = None
+    owner_names: tuple[str, ...] = ()
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Channels, height and width of one sample."""
+        """Channels, height and width of one sample; of a text its length alone."""
         return tuple(self.x_train.shape[1:])
+
+    @property
+    def outline(self) -> Outline:
+        """The set without its samples."""
+        return Outline(self.y_train, self.classes, self.shape, self.owners, self.owner_names)
 
 
 @dataclass(frozen=True, eq=False)
 class Outline:
-    """A data set without its samples: the labels to train, and the shape of a sample.
+    """A data set without its samples: the labels to train, the shape of a sample, and the owners as in `ArraySet`.
 
     A set that can tell these without reading its samples declares a function of its parameters as its fact ``outline``.
     """
@@ -38,6 +48,35 @@ class Outline:
     y_train: np.ndarray
     classes: int
     shape: tuple[int, ...]
+    owners: np.ndarray | None = None
+    owner_names: tuple[str, ...] = ()
+
+
+def numbered(names: Sequence[str]) -> tuple[np.ndarray, tuple[str, ...]]:
+    """The owner of every sample as a number, int64, and the owners' names in their order.
+
+    Owners are ordered by name, numbers in names by their value: ``Subject2`` stands before ``Subject10``.
+    """
+    ordered = sorted(set(names), key=_by_value)
+    number = {name: i for i, name in enumerate(ordered)}
+    return np.array([number[name] for name in names], np.int64), tuple(ordered)
+
+
+def _by_value(name: str) -> tuple[list[str | int], str]:
+    # Texts and numbers take turns, so that the same kinds are compared; the name itself tells '01' from '1'.
+    return [int(part) if i % 2 else part for i, part in enumerate(re.split(r"([0-9]+)", name))], name
+
+
+def standardise(x_train: np.ndarray, x_test: np.ndarray, axes: tuple[int, ...]) -> None:
+    """Shifts and scales both, in place, so that ``x_train`` has mean 0 and deviation 1 over these axes.
+
+    What does not vary is only shifted.
+    """
+    mean = x_train.mean(axis=axes, dtype=np.float64, keepdims=True).astype(np.float32)
+    std = x_train.std(axis=axes, dtype=np.float64, keepdims=True).astype(np.float32)
+    for x in (x_train, x_test):
+        x -= mean
+        x /= np.where(std > 0, std, np.float32(1))
 
 
 def normalised(pixels: np.ndarray, mean: Sequence[float], std: Sequence[float]) -> np.ndarray:
@@ -46,3 +85,8 @@ def normalised(pixels: np.ndarray, mean: Sequence[float], std: Sequence[float]) 
     x *= np.asarray([1 / (255 * s) for s in std], np.float32)[:, None, None]
     x -= np.asarray([m / s for m, s in zip(mean, std, strict=True)], np.float32)[:, None, None]
     return x
+
+
+def is_text(shape: tuple[int, ...]) -> bool:
+    """Whether samples of this shape are texts: tokens have one axis, everything else has channels, height and width."""
+    return len(shape) == 1

@@ -11,19 +11,22 @@ import numpy as np
 from pydantic import Field
 
 from emulator.errors import InputError, quote_all
-from emulator.learning.data.arrays import ArraySet
+from emulator.learning.data.arrays import ArraySet, numbered, standardise
 from emulator.learning.data.files import fingerprint
 from emulator.registry import Params, data_sets
 
 KEY = "data.set.path"
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
+OWNERS = ("user_train", "user")  # either may stand in the file
 MOST_CHANNELS = 4  # an axis of at most so many entries may be that of the channels
 
 
 class NpzParams(Params):
     """Which file, and how its images lie in it."""
 
-    path: str = Field(min_length=1, description="file with the arrays x_train, y_train, x_test and y_test")
+    path: str = Field(
+        min_length=1, description="file with the arrays x_train, y_train, x_test, y_test and, if wanted, user_train"
+    )
     layout: Literal["auto", "nchw", "nhwc"] = Field(
         "auto",
         description="order of the axes of images with channels; auto takes the short axis for the channels",
@@ -38,12 +41,13 @@ def _fingerprint(params: NpzParams) -> str:
     return fingerprint(f"npz-{params.layout}{'-standardised' if params.standardise else ''}", [path])
 
 
-@data_sets.register("npz", NpzParams, fingerprint=_fingerprint)
+@data_sets.register("npz", NpzParams, fingerprint=_fingerprint, owners="whose file has an array 'user_train'")
 def npz(params: NpzParams) -> ArraySet:
     """Arrays of your own from a .npz file: x_train, y_train, x_test, y_test.
 
     Images are [samples, height, width] or have their channels first or last; bytes are scaled to 0..1,
-    floats are taken as they are. Labels are whole numbers from 0.
+    floats are taken as they are. Labels are whole numbers from 0. A further array ``user_train`` (or ``user``),
+    whole numbers or texts, says whose each training sample is.
     """
     path = _existing(params)
     raw = _load(path)
@@ -60,12 +64,9 @@ def npz(params: NpzParams) -> ArraySet:
             KEY,
         )
     if params.standardise:
-        mean = x_train.mean(axis=(0, 2, 3), dtype=np.float64).astype(np.float32)[:, None, None]
-        std = x_train.std(axis=(0, 2, 3), dtype=np.float64).astype(np.float32)[:, None, None]
-        for x in (x_train, x_test):
-            x -= mean
-            x /= np.where(std > 0, std, np.float32(1))
-    return ArraySet(x_train, y_train, x_test, y_test, classes=int(max(y_train.max(), y_test.max())) + 1)
+        standardise(x_train, x_test, (0, 2, 3))
+    classes = int(max(y_train.max(), y_test.max())) + 1
+    return ArraySet(x_train, y_train, x_test, y_test, classes, *_owners(raw, len(x_train)))
 
 
 def _existing(params: NpzParams) -> Path:
@@ -76,7 +77,7 @@ def _existing(params: NpzParams) -> Path:
 
 
 def _load(path: Path) -> dict[str, np.ndarray]:
-    """The four arrays of the file; raises `InputError` where it is no whole .npz file or lacks one."""
+    """The arrays of the file that are of use; raises `InputError` where it is no whole .npz file or lacks one."""
     try:
         with path.open("rb") as stream:  # opened here: where the content is wrong, numpy would leave it open
             return _read(path, stream)
@@ -95,7 +96,7 @@ def _read(path: Path, stream: BinaryIO) -> dict[str, np.ndarray]:
     if missing:
         raise InputError(f"{path} lacks {quote_all(missing)}; it holds {quote_all(file.files) or 'nothing'}", KEY)
     arrays = {}
-    for name in ARRAYS:
+    for name in (*ARRAYS, *(n for n in OWNERS if n in file.files)):
         try:
             array = file[name]
         except (EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
@@ -154,6 +155,23 @@ def _labels(raw: np.ndarray, name: str) -> np.ndarray:
     if raw.max() >= 1_000_000:
         raise InputError(f"{name} holds the label {raw.max()}; labels count the classes from 0", KEY)
     return raw.astype(np.int64)
+
+
+def _owners(arrays: dict[str, np.ndarray], samples: int) -> tuple[np.ndarray | None, tuple[str, ...]]:
+    """The owners' numbers and names; none, where the file does not say whose its samples are."""
+    there = [name for name in OWNERS if name in arrays]
+    if not there:
+        return None, ()
+    if len(there) > 1:
+        raise InputError(f"the file has both {' and '.join(there)}; give one of them", KEY)
+    name, raw = there[0], arrays[there[0]]
+    if raw.dtype.kind not in "iuUS":
+        raise InputError(f"{name} holds {raw.dtype}; give whole numbers or texts", KEY)
+    if raw.shape != (samples,):
+        shape = "×".join(str(n) for n in raw.shape)
+        raise InputError(f"{name} has the shape {shape}; give one entry for each of {samples} training samples", KEY)
+    texts = np.char.decode(raw, "utf-8", "replace") if raw.dtype.kind == "S" else raw
+    return numbered([str(v) for v in texts.tolist()])
 
 
 def _times(x: np.ndarray) -> str:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from emulator.learning.models.images import fitted
+from emulator.errors import InputError
+from emulator.learning.data.arrays import is_text
+from emulator.learning.models.images import KEY, fitted
 from emulator.registry import NoParams, Params, models
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ def mlp(shape: Shape, classes: int, params: MlpParams) -> nn.Module:
     """A perceptron with ReLU; without hidden layers it is multinomial logistic regression."""
     from torch import nn
 
+    if is_text(shape):
+        raise InputError(f"mlp cannot read texts; the samples have the shape {shape}", KEY)
     return nn.Sequential(nn.Flatten(), *_dense(math.prod(shape), params.hidden, classes, params.dropout))
 
 
@@ -70,6 +74,30 @@ def lenet5(shape: Shape, classes: int, params: NoParams) -> nn.Module:
     return _cnn("lenet5", shape, classes, _unpadded((6, 16), (120, 84)))
 
 
+@models.register("cnn-fedseq")
+def cnn_fedseq(shape: Shape, classes: int, params: NoParams) -> nn.Module:
+    """Two 5×5 convolutions of 64 channels, layers of 384 and 192 (the network of FedDyn on CIFAR, Acar et al. 2021).
+
+    S4 compares with FedDyn on these sets and leaves its own layers to its supplement. 797,962 parameters for 10 classes of
+    3×32×32.
+    """
+    return _cnn("cnn-fedseq", shape, classes, _unpadded((64, 64), (384, 192)))
+
+
+@models.register("cnn-hfldd")
+def cnn_hfldd(shape: Shape, classes: int, params: NoParams) -> nn.Module:
+    """Four 3×3 convolutions and three layers with the 1,020,160 parameters that S5 §V-A has for CIFAR-10.
+
+    S5 prints the number and not the layers. It is a multiple of 256, so that with the usual widths the last layer cannot have
+    biases. Of the networks without normalisation in which 2×2 max-pooling follows every convolution (3×3 or 5×5), with at most
+    two hidden layers, and with powers of two from 16 to 1024 as widths, which do not shrink from convolution to convolution
+    nor grow from layer to layer, only this one has that number: convolutions of 16, 64, 128 and 128 channels with biases,
+    then layers of 1024, 256 and the classes without.
+    """
+    layers = CnnParams(channels=(16, 64, 128, 128), hidden=(1024, 256))
+    return _cnn("cnn-hfldd", shape, classes, layers, biases=False)
+
+
 @models.register("cnn-mnist")
 def cnn_mnist(shape: Shape, classes: int, params: NoParams) -> nn.Module:
     """Two 5×5 convolutions of 20 and 50 channels and one layer (S3 Table I: 33,500 weights for 1×28×28)."""
@@ -92,7 +120,8 @@ def _unpadded(channels: tuple[int, ...], hidden: tuple[int, ...] = ()) -> CnnPar
     return CnnParams(channels=channels, kernel=5, padding="none", pool=2, hidden=hidden, dropout=0.0)
 
 
-def _cnn(name: str, shape: Shape, classes: int, params: CnnParams) -> nn.Module:
+def _cnn(name: str, shape: Shape, classes: int, params: CnnParams, biases: bool = True) -> nn.Module:
+    """``biases`` says whether the layers after the convolutions have some."""
     from torch import nn
 
     lost = params.kernel - 1 if params.padding == "none" else 0
@@ -112,17 +141,17 @@ def _cnn(name: str, shape: Shape, classes: int, params: CnnParams) -> nn.Module:
         if params.pool > 1:
             layers.append(nn.MaxPool2d(params.pool))
         before = channels
-    dense = _dense(before * rows * columns, params.hidden, classes, params.dropout)
+    dense = _dense(before * rows * columns, params.hidden, classes, params.dropout, biases)
     return nn.Sequential(*layers, nn.Flatten(), *dense)
 
 
-def _dense(inputs: int, hidden: Sequence[int], classes: int, dropout: float) -> list[nn.Module]:
+def _dense(inputs: int, hidden: Sequence[int], classes: int, dropout: float, biases: bool = True) -> list[nn.Module]:
     from torch import nn
 
     layers: list[nn.Module] = []
     for width in hidden:
-        layers += [nn.Linear(inputs, width), nn.ReLU()]
+        layers += [nn.Linear(inputs, width, biases), nn.ReLU()]
         if dropout > 0:
             layers.append(nn.Dropout(dropout))
         inputs = width
-    return [*layers, nn.Linear(inputs, classes)]
+    return [*layers, nn.Linear(inputs, classes, biases)]

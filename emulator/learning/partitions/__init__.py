@@ -8,8 +8,11 @@ cannot be done raises `emulator.errors.InputError` with the key ``data.partition
 A partition whose clients belong to clusters declares ``clusters=True`` where it registers and returns
 `ClusteredParts`: the parts, the true cluster of every client, and by how many quarter turns its images are
 rotated.
+
+A partition that asks whose the samples are declares ``owners=True`` where it registers and takes a keyword
+``owners``: the int64 number of every sample's owner, or None where the data set does not say.
 """
 
-from emulator.learning.partitions.dealing import ClusteredParts, label_counts
+from emulator.learning.partitions.dealing import ClusteredParts, divide, label_counts
 
-__all__ = ["ClusteredParts", "label_counts"]
+__all__ = ["ClusteredParts", "divide", "label_counts"]

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from emulator.errors import InputError
-from emulator.learning.partitions.dealing import KEY, ClusteredParts, equal_clusters, too_few_clients
+from emulator.learning.partitions.dealing import KEY, ClusteredParts, divide, equal_clusters, too_few_clients
 from emulator.registry import Params, Partition, Scale, partitions
 
 
@@ -51,9 +51,14 @@ def _code(params: RotationParams) -> str:
     return params.of.plugin.code(params.of.params)
 
 
-@partitions.register("rotation", RotationParams, clusters=True, code=_code)
+@partitions.register("rotation", RotationParams, clusters=True, owners=True, code=_code)
 def rotation(
-    labels: np.ndarray, clients: int, classes: int, rng: np.random.Generator, params: RotationParams
+    labels: np.ndarray,
+    clients: int,
+    classes: int,
+    rng: np.random.Generator,
+    params: RotationParams,
+    owners: np.ndarray | None = None,
 ) -> ClusteredParts:
     """Clusters of clients whose images are rotated, each by its own angle (S3 Non-IID-3).
 
@@ -62,7 +67,7 @@ def rotation(
     those that differ in either.
     """
     try:
-        parts = params.of(labels, clients, classes, rng)
+        parts = divide(params.of, labels, clients, classes, rng, owners)
     except InputError as error:
         raise InputError(error.message, error.key.replace(KEY, f"{KEY}.of", 1)) from error
     if few := too_few_clients(clients, len(params.degrees)):
