@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +28,25 @@ def replacing(path: Path) -> Iterator[Path]:
         aside.replace(path)
     finally:
         aside.unlink(missing_ok=True)
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A folder beside ``path`` to fill; it becomes ``path`` at the end, unless something was raised.
+
+    Where somebody else has filled ``path`` in the meantime, theirs stays.
+    """
+    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
+    aside.mkdir(parents=True)
+    try:
+        yield aside
+        try:
+            aside.rename(path)
+        except OSError:
+            if not path.is_dir():
+                raise
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def write_text(path: Path, text: str) -> None:
