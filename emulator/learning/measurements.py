@@ -10,6 +10,7 @@ more models, samples, and a random stream of its own. Facts that it declares abo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -183,7 +184,7 @@ def text_fisher(bench: Bench, params: TextFisherParams) -> np.ndarray:
     return _diagonal(module, weights, scores, bench, params.passes)
 
 
-def _diagonal(module: nn.Module, weights: list[Tensor], scores: Tensor, bench: Bench, passes: int) -> np.ndarray:
+def _diagonal(module: nn.Module, weights: Sequence[Tensor], scores: Tensor, bench: Bench, passes: int) -> np.ndarray:
     """The diagonal Fisher information of weight matrices and kernels, averaged over the weights of each output.
 
     ``scores`` are those that the module gives the samples.
