@@ -25,6 +25,7 @@ from emulator.cli import (  # noqa: F401 (they register their commands)
     plotting,
     reporting,
     running,
+    sample_data,
     studying,
     traces,
 )

@@ -60,8 +60,9 @@ def deal_out(scenario: Scenario, outline: Outline, clients: int) -> Dealt:
     if isinstance(found, ClusteredParts) != bool(data.partition.plugin.facts.get("clusters")):
         message = f"'{data.partition.kind}' must be registered with clusters=True if it makes clusters, and only then"
         raise InputError(message, "data.partition")
-    clustered = isinstance(found, ClusteredParts)
-    truth = np.stack([found.clusters, found.turns]) if clustered else np.zeros((2, 0), np.int64)
+    truth = np.zeros((2, 0), np.int64)
+    if isinstance(found, ClusteredParts):
+        truth = np.stack([found.clusters, found.turns])
     return Dealt(parts, public, label_counts(labels, parts, classes), truth)
 
 

@@ -149,14 +149,14 @@ def _pixels(images: Labelled, params: ImageFolderParams) -> np.ndarray:
 
 def _read(path: Path, params: ImageFolderParams) -> np.ndarray:
     """Bytes [height, width] or, in colour, [height, width, 3]. Raises `InputError`."""
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
     right = "give a whole PNG or JPEG file of 8 bits a channel"
     try:
         with Image.open(path, formats=["PNG", "JPEG"]) as image:
             mode = image.mode
             whole = image.convert("RGB" if params.colour else "L")
-    except Image.UnidentifiedImageError:
+    except UnidentifiedImageError:
         wrong(path, "it is no PNG or JPEG file", right)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise InputError(f"{path}: it cannot be read ({error}); {right}", KEY) from error

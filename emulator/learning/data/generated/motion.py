@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,10 +90,10 @@ def _trial(activity: Activity, pace: float, strength: float, rng: np.random.Gene
     return result
 
 
-def _mat(content: dict[str, object]) -> bytes:
+def _mat(content: Mapping[str, object]) -> bytes:
     from scipy.io import savemat
 
     file = io.BytesIO()
-    savemat(file, content)
+    savemat(file, dict(content))
     # The format begins with 116 bytes of text, where scipy puts the time: the same data shall be the same file.
     return b"MATLAB 5.0 MAT-file, made up".ljust(116) + file.getvalue()[116:]
