@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from emulator.errors import InputError, quote_all
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
 
 METRICS = "metrics.csv"
@@ -33,6 +34,8 @@ CLUSTERS = "clusters.csv"
 STABILITY = "stability.csv"
 SIMILARITY = "similarity.csv"
 TRIALS = "trials.csv"
+RECOVERED = "recovered.csv"
+RECOVERED_IMAGES = "recovered.npy"
 
 COMPLETE = "complete"
 UNFINISHED = "unfinished"  # without a summary: killed, or still running
@@ -49,6 +52,7 @@ CLUSTER_COLUMNS = ("cluster", "parents", "reason", "round", "time_s", "layer", "
 STABILITY_COLUMNS = ("round", "cluster", "layer", "stability", "weights_kept", "weights")
 SIMILARITY_COLUMNS = ("round", "cluster", "layer", "client", "other", "cosine")
 TRIAL_COLUMNS = ("round", "cluster", "ripe", "purity")
+RECOVERED_COLUMNS = ("at", "round", "accuracy", "distance", "untrained", "floor")
 TEXTS = ("layer", "parents", "members")  # columns that may look like numbers and are none
 MAY_BE_UNKNOWN = ("loss", "energy_j")  # a loss may overflow, and a device may have no power figures
 
@@ -125,6 +129,26 @@ class Run:
     def trials(self) -> pd.DataFrame:
         """How each cluster would have been split in each round, where a scenario asks for it."""
         return self._table(TRIALS, TRIAL_COLUMNS, "say 'method.trial: true' in the scenario of a clustered method")
+
+    @cached_property
+    def recovered(self) -> pd.DataFrame:
+        """A row for each model from which an attacker recovered images: its accuracy, and how far these are from private ones."""
+        why = "its scenario has no attack 'gan-recovery', or no evaluation reached an accuracy in 'attacks.at'"
+        return self._table(RECOVERED, RECOVERED_COLUMNS, why)
+
+    @cached_property
+    def recovered_images(self) -> np.ndarray:
+        """The images of each row of `recovered`, and the private ones nearest to them [rows, 2, n, channels, height, width]."""
+        import numpy as np
+
+        rows, path = len(self.recovered), self._file(RECOVERED_IMAGES)
+        try:
+            found: np.ndarray = np.load(path, allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise InputError(f"'{path}' is damaged: {error}") from None
+        if found.ndim != 6 or found.shape[:2] != (rows, 2):
+            raise InputError(f"'{path}' is damaged: it does not fit {RECOVERED}")
+        return found
 
     @cached_property
     def summary(self) -> dict[str, Any]:

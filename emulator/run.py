@@ -2,7 +2,8 @@
 
 A run folder holds ``scenario.yaml`` (resolved), ``manifest.json`` (how it was made), ``metrics.csv`` (a row per evaluation),
 ``groups.csv`` and ``groupings.csv`` (the groups that were formed, see `emulator.grouping.diagnostics`), ``topology.csv``
-(who stands where in groups that have headers, see `emulator.grouping.topology`), ``ledger.parquet``
+(who stands where in groups that have headers, see `emulator.grouping.topology`), ``attackers.csv``, ``recovered.csv`` and
+``recovered.npy`` (who attacks, and images that an attacker recovered, see `emulator.methods.attacks`), ``ledger.parquet``
 (everything that happened), ``energy.csv`` (each client's seconds and joules by state), ``memory.json`` (small results, see
 `emulator.checkpoint`) and ``summary.json``.
 All but the manifest are the same, byte for byte, for the same scenario and versions, whether or not the run was interrupted.
@@ -31,6 +32,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import simpy
 
 from emulator import __version__, checkpoint, ledger
@@ -57,11 +59,11 @@ from emulator.world.world import Workload, World
 
 BYTES_PER_PARAMETER = 4  # models travel as float32
 
-GROUPS, GROUPINGS, TOPOLOGY = "groups.csv", "groupings.csv", "topology.csv"
+GROUPS, GROUPINGS, TOPOLOGY, IMAGES = "groups.csv", "groupings.csv", "topology.csv", "recovered.npy"
 
 # What a run folder may hold. The summary comes first: without it the rest counts as unfinished while it is deleted.
 FILES = (
-    "summary.json", "metrics.csv", GROUPS, GROUPINGS, TOPOLOGY, *(f"{name}.csv" for name in TABLES), "ledger.parquet",
+    "summary.json", "metrics.csv", GROUPS, GROUPINGS, TOPOLOGY, IMAGES, *(f"{name}.csv" for name in TABLES), "ledger.parquet",
     "energy.csv", "accuracy.png", "report.html", checkpoint.VALUES, checkpoint.MEMORY, "manifest.json", "scenario.yaml",
 )  # fmt: skip
 
@@ -307,6 +309,9 @@ def _finish(
             write_text(folder / f"{name}.csv", table_csv(table))
     if session.places:
         write_text(folder / TOPOLOGY, topology_csv(session.places))
+    if session.images:
+        with replacing(folder / IMAGES) as aside:
+            np.save(aside, np.stack(session.images), allow_pickle=False)
     session.world.ledger.write(folder / "ledger.parquet")
     write_energy(folder / "energy.csv", folder / "ledger.parquet", session.world)
     if status == COMPLETE:

@@ -9,6 +9,8 @@ import logging
 import math
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -155,9 +157,21 @@ class Engine:
     def measure(self, measurement: Chosen, states: Sequence[Tensor], client: int | None) -> np.ndarray:
         """What a measurement reads off these models (see `emulator.learning.measurements`)."""
         rng = stream(self._scenario.seed, "measurement", measurement.kind, -1 if client is None else client)
-        samples = self._samples(measurement.plugin.facts["on"], client)
-        result: np.ndarray = measurement(Bench(states, samples, self.data.arrays.classes, rng, self._tested))
+        on = measurement.plugin.facts["on"]
+        bench = Bench(states, self._samples(on, client), self.data.arrays.classes, rng, self._tested)
+        if on == "everybody":
+            assert client is not None
+            rows = np.concatenate([part for c, part in enumerate(self.data.parts) if c != client])
+            others = Samples(self._training.x[rows], self._training.y[rows])
+            bench = replace(bench, others=others, features=self._features)
+        result: np.ndarray = measurement(bench)
         return result
+
+    @cached_property
+    def _features(self) -> nn.Module:
+        from emulator.learning.gan import trained_features
+
+        return trained_features(self._training.x, self._training.y, self.data.arrays.classes)
 
     def _samples(self, on: str, client: int | None) -> Samples:
         if on == "test":
@@ -166,7 +180,7 @@ class Engine:
             x, y = self.data.public_samples
             return Samples(torch.from_numpy(x), torch.from_numpy(y))
         rows = np.arange(0)
-        if on == "client":
+        if on in ("client", "everybody"):
             assert client is not None
             rows = self.data.parts[client]
         return Samples(self._training.x[rows], self._training.y[rows])

@@ -261,10 +261,11 @@ class Lab:
 
     def _subject_key(self, on: str, models: Sequence[Handle], client: int | None) -> list[Any]:
         """What determines a measurement beside itself."""
-        if (client is not None) != (on == "client"):
+        if (client is not None) != (on in ("client", "everybody")):
             raise ValueError(f"a measurement on {on} was given {'no client' if client is None else 'a client'}")
         data = {
             "client": [self._data_key, client],
+            "everybody": [self._data_key, client],
             "public": [self._public_key],
             "test": [self._set_key, self._scenario.evaluate.samples],
             "nothing": [],

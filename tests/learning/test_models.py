@@ -96,7 +96,9 @@ def test_the_network_for_movements_has_three_convolutions_over_time_and_two_laye
     module = build("har-cnn", (6, 1, 100), classes=12)
     assert weights_by_layer(module) == [6 * 5 * 32, 32 * 5 * 64, 64 * 5 * 64, 64 * 9 * 128, 128 * 12]
     assert module(torch.zeros(2, 6, 1, 100)).shape == (2, 12)
-    assert build("har-cnn", (1, 6, 36), classes=12)(torch.zeros(2, 1, 6, 36)).shape == (2, 12)
+    rows = build("har-cnn", (1, 6, 100), classes=12)
+    assert weights_by_layer(rows) == weights_by_layer(module)  # sensors as rows in place of channels
+    assert rows(torch.zeros(2, 1, 6, 100)).shape == (2, 12)
     with pytest.raises(InputError, match="at least 36 time steps; the samples have 35"):
         build("har-cnn", (6, 1, 35))
 

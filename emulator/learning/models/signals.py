@@ -57,20 +57,19 @@ class HarParams(Params):
 def har_cnn(shape: Shape, classes: int, params: HarParams) -> nn.Module:
     """Activities from readings of sensors by three convolutions over time and two layers (S3 §V-A, USC-HAD).
 
-    S3 gives the number of layers alone. Time is the last axis of a sample; convolutions span it alone and halve it by
-    max-pooling.
+    S3 gives the number of layers alone. Time is the last axis of a sample. The first convolution spans all sensors, whether they
+    are rows or channels; max-pooling halves the time after each.
     """
     from torch import nn
 
-    before, rows, steps = image_shape("har-cnn", shape)
+    before, span, steps = image_shape("har-cnn", shape)
     lost = params.kernel - 1
     layers: list[nn.Module] = []
     for channels in params.channels:
-        layers += [nn.Conv2d(before, channels, (1, params.kernel)), nn.ReLU(), nn.MaxPool2d((1, 2))]
-        before, steps = channels, (steps - lost) // 2
+        layers += [nn.Conv2d(before, channels, (span, params.kernel)), nn.ReLU(), nn.MaxPool2d((1, 2))]
+        before, span, steps = channels, 1, (steps - lost) // 2
     if steps < 1:
         least = (((1 * 2 + lost) * 2 + lost) * 2) + lost
         raise InputError(f"har-cnn needs at least {least} time steps; the samples have {shape[2]}", KEY)
-    features = before * rows * steps
-    head = [nn.Linear(features, params.hidden), nn.ReLU(), nn.Linear(params.hidden, classes)]
+    head = [nn.Linear(before * steps, params.hidden), nn.ReLU(), nn.Linear(params.hidden, classes)]
     return nn.Sequential(*layers, nn.Flatten(), *head)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from emulator.methods.clusters import Clusters
     from emulator.methods.training import Group
 
 
@@ -20,6 +21,9 @@ class Attack:
 
     def formed(self, groups: Sequence[Group]) -> None:
         """Groups were formed, from all clients; they are about to train."""
+
+    def evaluated(self, round: int, clusters: Clusters, accuracy: float) -> None:  # noqa: A002
+        """The models of a round were evaluated; ``accuracy`` is the mean over clients, nan where it is not known."""
 
     def facts(self) -> dict[str, Any]:
         """What the run's summary says of the attack."""
