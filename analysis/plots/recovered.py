@@ -28,8 +28,8 @@ def plot(given: Sequence[Given], path: Path | str | None = None, title: str | No
     """Draws what attackers recovered in run folders (or runs, or series), a row for each attack; of several seeds, the first.
 
     Above the rows of a series stand the private images that are nearest to those of its last attack. With a ``path`` the figure
-    is also written there (PNG, SVG or PDF). Raises `InputError` as `analysis.series.as_series`, where a run has recovered nothing,
-    and where the path is no good.
+    is also written there (PNG, SVG or PDF). Raises `InputError` as `analysis.series.as_series`, where a run has recovered
+    nothing, and where the path is no good.
     """
     rows: dict[str, np.ndarray] = {}
     series = as_series(given)
