@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from analysis.plots.recovered import images_of
 from analysis.runs import load_run
 from emulator.errors import ScenarioError
 from emulator.learning.memo import Memo
@@ -44,7 +45,7 @@ def test_models_are_attacked_when_they_first_reach_an_accuracy_and_the_run_does_
         assert (row["round"], row["accuracy"]) == (run.metrics["round"][first], accuracies[first])
     assert run.recovered["round"].iloc[0] == 0
     assert run.recovered["distance"].nunique() == run.recovered["round"].nunique()  # another model, another result
-    assert run.recovered_images.shape == (3, 2, 4, 1, 8, 8)
+    assert images_of(run).shape == (3, 2, 4, 1, 8, 8)
     said = json.loads((attacked / "summary.json").read_text())
     assert said.pop("attack") == {"kind": "gan-recovery", "client": 3, "attacked": 3, "not_reached": [0.99]}
     assert said == json.loads((clean / "summary.json").read_text())
