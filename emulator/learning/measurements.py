@@ -170,7 +170,7 @@ def fisher(bench: Bench, params: FisherParams) -> np.ndarray:
     return np.asarray((total / (params.passes * max(1, len(chances)))).numpy())
 
 
-@measurements.register("gan-recovery", RecoveryParams, on="everybody", version=1)
+@measurements.register("gan-recovery", RecoveryParams, on="everybody", version=2)
 def gan_recovery(bench: Bench, params: RecoveryParams) -> np.ndarray:
     """What a client recovers of others' images with a generator trained against a model: a `Recovered`, packed."""
     from emulator.learning.gan import recover

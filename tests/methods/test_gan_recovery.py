@@ -11,10 +11,11 @@ import pytest
 
 from analysis.plots.recovered import images_of
 from analysis.runs import load_run
-from emulator.errors import ScenarioError
-from emulator.learning.memo import Memo
+from emulator.errors import InputError, ScenarioError
+from emulator.learning.lab import ClientFacts, Lab
+from emulator.learning.memo import Memo, RunMemory
 from emulator.replay import open_source, replay
-from emulator.run import FILES, Watcher, execute, metrics_csv, prepare
+from emulator.run import FILES, Watcher, assemble, execute, metrics_csv, prepare
 from emulator.scenario import Loaded
 
 Small = Callable[..., Loaded]
@@ -107,3 +108,18 @@ def test_attacks_that_make_no_sense_are_refused(small: Small, change: str, said:
     with pytest.raises(ScenarioError) as caught:
         small(*LEARNS, change)
     assert said in str(caught.value)
+
+
+def test_an_attacker_without_samples_or_without_others_is_refused(small: Small) -> None:
+    few = ("data.set.train_samples=20", "data.partition=iid", "topology.clients=2")
+    loaded = small(*few, attack("[0.01]"))
+    lab = Lab(loaded.scenario, RunMemory(Memo(None)), max_workers=1)
+    vars(lab)["clients"] = ClientFacts(np.array([[0] * 10, [2] * 10]))
+    with pytest.raises(
+        InputError, match="client 0 has 0 of 20 samples; the attack needs at least one, and 4 of others"
+    ):
+        assemble(loaded.scenario, lab)
+    vars(lab)["clients"] = ClientFacts(np.array([[1] * 10, [3] + [0] * 9]))
+    with pytest.raises(InputError, match="client 0 has 10 of 13 samples") as caught:
+        assemble(loaded.scenario, lab)
+    assert caught.value.key == "attacks.client"
