@@ -15,8 +15,9 @@ from emulator.errors import InputError, ScenarioError
 from emulator.learning.lab import ClientFacts, Lab
 from emulator.learning.memo import Memo, RunMemory
 from emulator.replay import open_source, replay
-from emulator.run import FILES, Watcher, assemble, execute, metrics_csv, prepare
+from emulator.run import FILES, assemble, execute, metrics_csv
 from emulator.scenario import Loaded
+from tests.methods.playing import cut_off_and_finished
 
 Small = Callable[..., Loaded]
 
@@ -71,15 +72,7 @@ def test_what_was_recovered_is_remembered_and_replayed(small: Small, tmp_path: P
 
 def test_a_run_that_was_cut_off_ends_with_the_same_images(small: Small, tmp_path: Path) -> None:
     loaded = small(*LEARNS, attack("[0.01, 0.2]"))
-
-    def cut(round: int, _: object) -> None:  # noqa: A002
-        if round == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        execute(loaded, tmp_path / "cut", Memo(None), Watcher(on_round=cut), max_workers=1)
-    assert prepare(tmp_path / "cut", loaded.scenario)
-    execute(loaded, tmp_path / "cut", Memo(None), max_workers=1)
+    cut_off_and_finished(loaded, tmp_path / "cut", after=3)
     execute(loaded, tmp_path / "whole", Memo(None), max_workers=1)
     names = {path.name for path in (tmp_path / "whole").iterdir()}
     assert {"recovered.csv", "recovered.npy"} <= names <= set(FILES)
