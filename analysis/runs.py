@@ -52,7 +52,7 @@ STABILITY_COLUMNS = ("round", "cluster", "layer", "stability", "weights_kept", "
 SIMILARITY_COLUMNS = ("round", "cluster", "layer", "client", "other", "cosine")
 TRIAL_COLUMNS = ("round", "cluster", "ripe", "purity")
 ATTACKER_COLUMNS = ("client", "group", "swaps")
-RECOVERED_COLUMNS = ("at", "round", "accuracy", "distance", "untrained", "floor")
+RECOVERED_COLUMNS = ("at", "round", "accuracy", "distance", "untrained", "own", "floor")
 TEXTS = ("layer", "parents", "members", "swaps")  # columns that may look like numbers and are none
 MAY_BE_UNKNOWN = ("loss", "energy_j")  # a loss may overflow, and a device may have no power figures
 

@@ -11,6 +11,7 @@ for the Inception network of FID.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -59,23 +60,24 @@ def recover(bench: Bench, params: RecoveryParams) -> Recovered:
     assert bench.features is not None
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(bench.rng.integers(2**62)))
-        own, classes = bench.samples.x, bench.classes
+        own = bench.samples.x
         span = float(own.min()), float(own.max())
         generator = Generator(tuple(own.shape[1:]), params.noise, params.width, *span)
         shown = torch.randn(params.samples, params.noise)
         untrained = _made(generator, shown)
-        discriminator = nn.Sequential(copy.deepcopy(bench.load(bench.states[0])), nn.Linear(classes, 1))
+        discriminator = nn.Sequential(copy.deepcopy(bench.load(bench.states[0])), nn.Linear(bench.classes, 1))
         _train(generator, discriminator.requires_grad_(True), own, params)
     made = _made(generator, shown)
     private, features = bench.others.x, in_batches(bench.features)
-    truth, found = features(private), features(made)
+    truth, found, known = (features(x).numpy() for x in (private, made, own))
     halves = np.array_split(bench.rng.permutation(len(truth)), 2)
     kept = made[: params.images]
-    nearest = torch.cdist(found[: len(kept)], truth).argmin(dim=1)
+    nearest = torch.cdist(torch.from_numpy(found[: len(kept)]), torch.from_numpy(truth)).argmin(dim=1)
     return Recovered(
-        frechet_distance(found.numpy(), truth.numpy()),
-        frechet_distance(features(untrained).numpy(), truth.numpy()),
-        frechet_distance(*(truth.numpy()[half] for half in halves)),
+        frechet_distance(found, truth),
+        frechet_distance(features(untrained).numpy(), truth),
+        frechet_distance(known, truth) if len(known) > 1 else math.nan,
+        frechet_distance(*(truth[half] for half in halves)),
         kept.numpy(),
         private[nearest].numpy(),
     )
@@ -104,11 +106,8 @@ def _step(optimiser: torch.optim.Optimizer, loss: Tensor) -> None:
 
 
 def _made(generator: Generator, noise: Tensor) -> Tensor:
-    """What a generator makes of noise, all of it as one batch."""
-    generator.train()  # statistics of the batch: those of training exist only after it
-    with torch.no_grad():
-        made: Tensor = generator(noise)
-    return made
+    """What a generator makes of noise."""
+    return in_batches(generator.eval())(noise)
 
 
 def in_batches(module: nn.Module) -> Callable[[Tensor], Tensor]:

@@ -205,7 +205,7 @@ def _diagonal(module: nn.Module, weights: Sequence[Tensor], scores: Tensor, benc
     return np.asarray((total / (passes * max(1, len(chances)))).numpy())
 
 
-@measurements.register("gan-recovery", RecoveryParams, on="everybody", version=1)
+@measurements.register("gan-recovery", RecoveryParams, on="everybody", version=2)
 def gan_recovery(bench: Bench, params: RecoveryParams) -> np.ndarray:
     """What a client recovers of others' images with a generator trained against a model: a `Recovered`, packed."""
     from emulator.learning.gan import recover

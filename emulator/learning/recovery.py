@@ -37,27 +37,29 @@ class Recovered:
     """Images that an attacker made [n, channels, height, width], and how far they are from private ones.
 
     ``distance`` is the Fréchet distance to the images of all other clients; ``untrained`` that of what the generator made before
-    it was trained; ``floor`` that between two halves of the private images, below which nothing can be expected. ``nearest`` are
-    the private images whose features are nearest to those of ``images``.
+    it was trained; ``own`` that of the attacker's own images, nan where it has one only; ``floor`` that between two halves of the
+    private images, below which nothing can be expected. ``nearest`` are the private images whose features are nearest to those of
+    ``images``.
     """
 
     distance: float
     untrained: float
+    own: float
     floor: float
     images: np.ndarray
     nearest: np.ndarray
 
     def to_array(self) -> np.ndarray:
         """All of it as one float32 vector."""
-        figures = np.array([self.distance, self.untrained, self.floor])
+        figures = np.array([self.distance, self.untrained, self.own, self.floor])
         return np.concatenate([figures, self.images.ravel(), self.nearest.ravel()]).astype(np.float32)
 
     @staticmethod
     def from_array(array: np.ndarray, shape: tuple[int, ...]) -> Recovered:
         """What `to_array` made, for images of this shape."""
-        distance, untrained, floor = (float(value) for value in array[:3])
-        images, nearest = array[3:].reshape(2, -1, *shape)
-        return Recovered(distance, untrained, floor, images, nearest)
+        distance, untrained, own, floor = (float(value) for value in array[:4])
+        images, nearest = array[4:].reshape(2, -1, *shape)
+        return Recovered(distance, untrained, own, floor, images, nearest)
 
 
 def check_images(shape: tuple[int, ...]) -> None:

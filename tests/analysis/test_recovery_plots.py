@@ -14,13 +14,14 @@ from analysis.plots.style import look
 from analysis.runs import load_run
 from emulator.errors import InputError
 
-HEADER = "at,round,accuracy,distance,untrained,floor\n"
+HEADER = "at,round,accuracy,distance,untrained,own,floor\n"
 
 
 def attacked(folder: Path, distances: tuple[float, ...] = (90.0, 40.0), label: str = "fedseq", seed: int = 0) -> Path:
-    """A run whose models were attacked at 30 % and 60 %: images of the k-th attack are all k, private ones all -1."""
+    """A run whose models were attacked at 30 % and 60 %: images of the k-th attack are all k."""
     write_folder(folder, metrics([0.1, 0.35, 0.7]), label=label, seed=seed)
-    rows = [(at, k, at + 0.05 + 0.02 * seed, d, 500.0, 2.0) for k, (at, d) in enumerate(zip((0.3, 0.6), distances), 1)]  # noqa: B905
+    points = enumerate(zip((0.3, 0.6)[: len(distances)], distances, strict=True), 1)
+    rows = [(at, k, at + 0.05 + 0.02 * seed, d, 500.0, 30.0, 2.0) for k, (at, d) in points]
     (folder / "recovered.csv").write_text(HEADER + "".join(",".join(map(str, row)) + "\n" for row in rows))
     made = np.stack(
         [np.stack([np.full((4, 1, 5, 6), k), np.linspace(0, 3, 120).reshape(4, 1, 5, 6)]) for k in (1.0, 2.0)]

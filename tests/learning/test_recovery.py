@@ -85,8 +85,8 @@ def test_what_is_no_image_is_refused(shape: tuple[int, ...]) -> None:
 
 def test_results_are_packed_and_unpacked() -> None:
     images = np.arange(24, dtype=np.float32).reshape(2, 3, 2, 2)
-    result = Recovered.from_array(Recovered(1.5, 2.5, 0.5, images, images + 1).to_array(), (3, 2, 2))
-    assert (result.distance, result.untrained, result.floor) == (1.5, 2.5, 0.5)
+    result = Recovered.from_array(Recovered(1.5, 2.5, 3.5, 0.5, images, images + 1).to_array(), (3, 2, 2))
+    assert (result.distance, result.untrained, result.own, result.floor) == (1.5, 2.5, 3.5, 0.5)
     assert np.array_equal(result.images, images)
     assert np.array_equal(result.nearest, images + 1)
 
@@ -133,5 +133,5 @@ def test_training_brings_the_generator_nearer_than_it_began(small: Small) -> Non
     assert idle.distance == idle.untrained
     trained = recovered(lab, QUICK.model_copy(update={"steps": 300, "width": 8}))
     assert trained.distance < 0.7 * trained.untrained
-    assert 0 < trained.floor < trained.distance
+    assert 0 < trained.floor < trained.own < trained.distance  # real images are nearer than any that were made
     assert math.isclose(trained.floor, idle.floor, rel_tol=1e-6)

@@ -11,11 +11,13 @@ import pytest
 
 from analysis.plots.recovered import images_of
 from analysis.runs import load_run
-from emulator.errors import ScenarioError
-from emulator.learning.memo import Memo
+from emulator.errors import InputError, ScenarioError
+from emulator.learning.lab import ClientFacts, Lab
+from emulator.learning.memo import Memo, RunMemory
 from emulator.replay import open_source, replay
-from emulator.run import FILES, Watcher, execute, metrics_csv, prepare
+from emulator.run import FILES, assemble, execute, metrics_csv
 from emulator.scenario import Loaded
+from tests.methods.playing import cut_off_and_finished
 
 Small = Callable[..., Loaded]
 
@@ -70,15 +72,7 @@ def test_what_was_recovered_is_remembered_and_replayed(small: Small, tmp_path: P
 
 def test_a_run_that_was_cut_off_ends_with_the_same_images(small: Small, tmp_path: Path) -> None:
     loaded = small(*LEARNS, attack("[0.01, 0.2]"))
-
-    def cut(round: int, _: object) -> None:  # noqa: A002
-        if round == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        execute(loaded, tmp_path / "cut", Memo(None), Watcher(on_round=cut), max_workers=1)
-    assert prepare(tmp_path / "cut", loaded.scenario)
-    execute(loaded, tmp_path / "cut", Memo(None), max_workers=1)
+    cut_off_and_finished(loaded, tmp_path / "cut", after=3)
     execute(loaded, tmp_path / "whole", Memo(None), max_workers=1)
     names = {path.name for path in (tmp_path / "whole").iterdir()}
     assert {"recovered.csv", "recovered.npy"} <= names <= set(FILES)
@@ -107,3 +101,18 @@ def test_attacks_that_make_no_sense_are_refused(small: Small, change: str, said:
     with pytest.raises(ScenarioError) as caught:
         small(*LEARNS, change)
     assert said in str(caught.value)
+
+
+def test_an_attacker_without_samples_or_without_others_is_refused(small: Small) -> None:
+    few = ("data.set.train_samples=20", "data.partition=iid", "topology.clients=2")
+    loaded = small(*few, attack("[0.01]"))
+    lab = Lab(loaded.scenario, RunMemory(Memo(None)), max_workers=1)
+    vars(lab)["clients"] = ClientFacts(np.array([[0] * 10, [2] * 10]))
+    with pytest.raises(
+        InputError, match="client 0 has 0 of 20 samples; the attack needs at least one, and 4 of others"
+    ):
+        assemble(loaded.scenario, lab)
+    vars(lab)["clients"] = ClientFacts(np.array([[1] * 10, [3] + [0] * 9]))
+    with pytest.raises(InputError, match="client 0 has 10 of 13 samples") as caught:
+        assemble(loaded.scenario, lab)
+    assert caught.value.key == "attacks.client"

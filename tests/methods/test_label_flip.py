@@ -20,9 +20,9 @@ from emulator.methods.session import Session
 from emulator.methods.training import Group
 from emulator.replay import open_source, replay
 from emulator.rng import stream
-from emulator.run import Watcher, assemble, execute, metrics_csv, prepare
+from emulator.run import assemble, execute, metrics_csv
 from emulator.scenario import Loaded
-from tests.methods.playing import played
+from tests.methods.playing import cut_off_and_finished, played
 
 Small = Callable[..., Loaded]
 
@@ -172,15 +172,7 @@ def test_a_replay_gives_the_numbers_of_the_run(small: Small, tmp_path: Path) -> 
 
 def test_a_run_that_was_cut_off_goes_on_with_the_same_attackers(small: Small, tmp_path: Path) -> None:
     loaded = small(*CHAINS, "stop.rounds=4", "output.checkpoint=0 s", flip(0.5, 0.6))
-
-    def cut(round: int, _: object) -> None:  # noqa: A002
-        if round == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        execute(loaded, tmp_path / "cut", Memo(None), Watcher(on_round=cut), max_workers=1)
-    assert prepare(tmp_path / "cut", loaded.scenario)
-    execute(loaded, tmp_path / "cut", Memo(None), max_workers=1)
+    cut_off_and_finished(loaded, tmp_path / "cut", after=2)
     execute(loaded, tmp_path / "whole", Memo(None), max_workers=1)
     for name in ("metrics.csv", "summary.json", "attackers.csv", "memory.json"):
         assert (tmp_path / "cut" / name).read_text() == (tmp_path / "whole" / name).read_text()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
+from emulator.errors import InputError
 from emulator.learning.recovery import Recovered, RecoveryParams, check_images
 from emulator.methods.attacks import Attack
 from emulator.registry import Chosen, Scale, attacks
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from emulator.methods.session import Session
 
 Accuracy = Annotated[float, Field(gt=0, le=1)]
+LEAST_OTHERS = 4  # samples of others: the distance between two halves of them needs two in each
 
 
 class GanRecoveryParams(RecoveryParams):
@@ -55,6 +57,10 @@ class GanRecovery(Attack):
         self._left = sorted(params.at)
         self._shape = session.lab.sample_shape
         check_images(self._shape)
+        own, total = int(session.lab.clients.samples[self._client]), int(session.lab.clients.samples.sum())
+        if not own or total - own < LEAST_OTHERS:
+            needs = f"the attack needs at least one, and {LEAST_OTHERS} of others"
+            raise InputError(f"client {self._client} has {own} of {total} samples; {needs}", "attacks.client")
         how = RecoveryParams(**{name: getattr(params, name) for name in RecoveryParams.model_fields})
         self._measurement = Chosen("measurement", "gan-recovery", how)
 
@@ -65,7 +71,8 @@ class GanRecovery(Attack):
             found = self._session.lab.measure(self._measurement, [model], self._client)
             recovered = Recovered.from_array(found, self._shape)
             row = {"at": self._left.pop(0), "round": round, "accuracy": accuracy, "distance": recovered.distance}
-            self._session.note("recovered", row | {"untrained": recovered.untrained, "floor": recovered.floor})
+            others = {name: getattr(recovered, name) for name in ("untrained", "own", "floor")}
+            self._session.note("recovered", row | others)
             self._session.keep_images(recovered.images, recovered.nearest)
 
     def facts(self) -> dict[str, Any]:
