@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 from emulator.errors import InputError, quote_all
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
 
 METRICS = "metrics.csv"
@@ -35,7 +34,7 @@ STABILITY = "stability.csv"
 SIMILARITY = "similarity.csv"
 TRIALS = "trials.csv"
 RECOVERED = "recovered.csv"
-RECOVERED_IMAGES = "recovered.npy"
+ATTACKERS = "attackers.csv"
 
 COMPLETE = "complete"
 UNFINISHED = "unfinished"  # without a summary: killed, or still running
@@ -52,8 +51,9 @@ CLUSTER_COLUMNS = ("cluster", "parents", "reason", "round", "time_s", "layer", "
 STABILITY_COLUMNS = ("round", "cluster", "layer", "stability", "weights_kept", "weights")
 SIMILARITY_COLUMNS = ("round", "cluster", "layer", "client", "other", "cosine")
 TRIAL_COLUMNS = ("round", "cluster", "ripe", "purity")
+ATTACKER_COLUMNS = ("client", "group", "swaps")
 RECOVERED_COLUMNS = ("at", "round", "accuracy", "distance", "untrained", "floor")
-TEXTS = ("layer", "parents", "members")  # columns that may look like numbers and are none
+TEXTS = ("layer", "parents", "members", "swaps")  # columns that may look like numbers and are none
 MAY_BE_UNKNOWN = ("loss", "energy_j")  # a loss may overflow, and a device may have no power figures
 
 
@@ -137,18 +137,9 @@ class Run:
         return self._table(RECOVERED, RECOVERED_COLUMNS, why)
 
     @cached_property
-    def recovered_images(self) -> np.ndarray:
-        """The images of each row of `recovered`, and the private ones nearest to them [rows, 2, n, channels, height, width]."""
-        import numpy as np
-
-        rows, path = len(self.recovered), self._file(RECOVERED_IMAGES)
-        try:
-            found: np.ndarray = np.load(path, allow_pickle=False)
-        except (OSError, ValueError) as error:
-            raise InputError(f"'{path}' is damaged: {error}") from None
-        if found.ndim != 6 or found.shape[:2] != (rows, 2):
-            raise InputError(f"'{path}' is damaged: it does not fit {RECOVERED}")
-        return found
+    def attackers(self) -> pd.DataFrame:
+        """Clients that swap labels: their groups, and which labels."""
+        return self._table(ATTACKERS, ATTACKER_COLUMNS, "its scenario has no attack 'label-flip', or nobody attacks")
 
     @cached_property
     def summary(self) -> dict[str, Any]:

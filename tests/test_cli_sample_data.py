@@ -13,7 +13,7 @@ from emulator.learning.data.generated import KINDS
 def test_it_writes_a_set_that_a_run_reads(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "[set]"
     made = hfl("sample-data", "usc-had", folder, "--owners", "3", "--samples", "2", "--seed", "5")
-    what = f"wrote {folder}: 72 files, 3 people to train, about 2 trials of each activity each\n"
+    what = f"wrote {folder}: 72 files, 3 people to train, about 2 trials of each activity a person\n"
     assert made == Done(0, what, "")
     assert sorted(p.name for p in folder.iterdir()) == ["Subject1", "Subject2", "Subject3"]
     scenario = tmp_path / "s.yaml"

@@ -41,5 +41,5 @@ def sample_data(
             folder.resolve().rmdir()  # it is empty; not every system renames over a folder that is there
     files = sum(path.is_file() for path in folder.rglob("*"))
     people, each = params.sizes(kind)
-    text = f"wrote {folder}: {files:,} files, {people:,} people to train, about {each:,} {KINDS[kind].what} each"
+    text = f"wrote {folder}: {files:,} files, {people:,} people to train, about {each:,} {KINDS[kind].what} a person"
     out.print(escape(text))

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from analysis.runs import load_run
 from emulator.errors import InputError, ScenarioError
 from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory
@@ -183,9 +184,9 @@ def test_a_run_that_was_cut_off_goes_on_with_the_same_attackers(small: Small, tm
     execute(loaded, tmp_path / "whole", Memo(None), max_workers=1)
     for name in ("metrics.csv", "summary.json", "attackers.csv", "memory.json"):
         assert (tmp_path / "cut" / name).read_text() == (tmp_path / "whole" / name).read_text()
-    lines = (tmp_path / "whole" / "attackers.csv").read_text().splitlines()
-    assert lines[0] == "client,group,swaps"
-    assert len(lines) == 1 + 4 * 3
+    found = load_run(tmp_path / "whole").attackers
+    assert len(found) == 4 * 3
+    assert set(found["swaps"]) == {"0-2 3-5"}
 
 
 def test_shares_too_small_for_a_single_attacker_are_refused(small: Small) -> None:

@@ -39,7 +39,9 @@ class LeafParams(FolderParams):
 
     @model_validator(mode="after")
     def _fits_together(self) -> LeafParams:
-        given = [name for name in ("length", "vocabulary") if name in self.model_fields_set]
+        # Not what was written: a run folder keeps its scenario with every default in it, and must be read again.
+        usual = type(self).model_fields
+        given = [name for name in ("length", "vocabulary") if getattr(self, name) != usual[name].default]
         if self.unit == "word" and self.task != "shakespeare":
             raise PydanticCustomError("unit", "'unit: word' needs 'task: shakespeare'; images have no words")
         if self.unit != "word" and given:

@@ -49,14 +49,14 @@ def log_mel(clips: np.ndarray, rate_hz: float, bands: int, window: int, hop: int
     """Float32 [clips, bands, frames] of int16 clips [clips, samples]; ``window`` and ``hop`` are in samples."""
     import torch
 
-    weights = mel_bands(bands, fft_size(window), rate_hz)
-    shape = torch.hann_window(window, periodic=True, dtype=torch.float64)
+    weights = mel_bands(bands, fft_size(window), rate_hz).astype(np.float32)
+    shape = torch.hann_window(window, periodic=True)
     parts: list[np.ndarray] = []
     for start in range(0, len(clips), TOGETHER):
-        signal = torch.from_numpy(clips[start : start + TOGETHER].astype(np.float64) / 32768)
-        cut = signal.unfold(1, window, hop) * shape
-        power = torch.fft.rfft(cut, fft_size(window)).abs().square()  # [clips, frames, bins]
-        parts.append(torch.log(_sums(power, weights) + FLOOR).to(torch.float32).numpy())
+        signal = torch.from_numpy(clips[start : start + TOGETHER].astype(np.float32) / 32768)
+        spectrum = torch.fft.rfft(signal.unfold(1, window, hop) * shape, fft_size(window))  # [clips, frames, bins]
+        power = spectrum.real.square() + spectrum.imag.square()
+        parts.append(torch.log(_sums(power, weights) + FLOOR).numpy())
     return np.concatenate(parts)
 
 
