@@ -88,5 +88,4 @@ def test_poisoned_trainings_have_keys_of_their_own_and_all_others_keep_theirs(sm
     assert clean[0] == one[0] == other[0]
     assert clean[2] == one[2] == other[2]
     assert len({clean[1], one[1], other[1]}) == 3
-    # What a training without attackers has been called until now, so that what is remembered stays known.
-    assert keys({1: ()}) == clean
+    assert keys({1: ()}) == clean  # nothing swapped is what is remembered of clean runs
