@@ -22,7 +22,17 @@ def to_csv(run: Run, folder: Path | str) -> list[Path]:
     """
     folder = _folder(folder)
     texts = {"metrics.csv": run.metrics.to_csv(index=False, lineterminator="\n")}
-    tables = ("energy", "groups", "groupings", "clusters", "stability", "similarity", "trials")
+    tables = (
+        "energy",
+        "groups",
+        "groupings",
+        "clusters",
+        "stability",
+        "similarity",
+        "trials",
+        "attackers",
+        "recovered",
+    )
     for name in tables:
         if (run.folder / f"{name}.csv").is_file():
             texts[f"{name}.csv"] = getattr(run, name).to_csv(index=False, lineterminator="\n")

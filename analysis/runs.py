@@ -33,6 +33,8 @@ CLUSTERS = "clusters.csv"
 STABILITY = "stability.csv"
 SIMILARITY = "similarity.csv"
 TRIALS = "trials.csv"
+RECOVERED = "recovered.csv"
+ATTACKERS = "attackers.csv"
 
 COMPLETE = "complete"
 UNFINISHED = "unfinished"  # without a summary: killed, or still running
@@ -49,7 +51,9 @@ CLUSTER_COLUMNS = ("cluster", "parents", "reason", "round", "time_s", "layer", "
 STABILITY_COLUMNS = ("round", "cluster", "layer", "stability", "weights_kept", "weights")
 SIMILARITY_COLUMNS = ("round", "cluster", "layer", "client", "other", "cosine")
 TRIAL_COLUMNS = ("round", "cluster", "ripe", "purity")
-TEXTS = ("layer", "parents", "members")  # columns that may look like numbers and are none
+ATTACKER_COLUMNS = ("client", "group", "swaps")
+RECOVERED_COLUMNS = ("at", "round", "accuracy", "distance", "untrained", "own", "floor")
+TEXTS = ("layer", "parents", "members", "swaps")  # columns that may look like numbers and are none
 MAY_BE_UNKNOWN = ("loss", "energy_j")  # a loss may overflow, and a device may have no power figures
 
 
@@ -125,6 +129,17 @@ class Run:
     def trials(self) -> pd.DataFrame:
         """How each cluster would have been split in each round, where a scenario asks for it."""
         return self._table(TRIALS, TRIAL_COLUMNS, "say 'method.trial: true' in the scenario of a clustered method")
+
+    @cached_property
+    def recovered(self) -> pd.DataFrame:
+        """A row for each model from which an attacker recovered images: its accuracy, and how far these are from private ones."""
+        why = "its scenario has no attack 'gan-recovery', or no evaluation reached an accuracy in 'attacks.at'"
+        return self._table(RECOVERED, RECOVERED_COLUMNS, why)
+
+    @cached_property
+    def attackers(self) -> pd.DataFrame:
+        """Clients that swap labels: their groups, and which labels."""
+        return self._table(ATTACKERS, ATTACKER_COLUMNS, "its scenario has no attack 'label-flip', or nobody attacks")
 
     @cached_property
     def summary(self) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.clusters import CLUSTER_METRICS, clustering_rounds, weights_kept
+from analysis.drops import DROP, with_drops
 from analysis.quantities import accuracy_text, bytes_text, cost_text, time_text
 from analysis.runs import COLUMNS, COMPLETE, Run, load_run, read_json
 from analysis.seeds import mean_and_interval
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 INDEX = "study.json"
 FAILURES = "failures.json"  # why runs failed the last time, by their names
 
-NOTHING = "–"  # of a method that makes no clusters
+NOTHING = "–"  # of a method that makes no clusters, or a run without a baseline
 SHOWN = 5  # runs that a message names
 
 FINAL = ("time_s", "bytes_total", "cost_s", "energy_j")  # of the last evaluation
@@ -45,8 +46,9 @@ class StudyResults:
     """A study as its folder tells it.
 
     ``table`` has a row for each evaluation of each complete run: ``run``, what is varied (``columns``), ``method``, ``seed``, and
-    the metrics (see `analysis.runs.COLUMNS`), the figures of the run's last groups (`GROUPS`), and those of its clusters
-    (`CLUSTERED`). ``missing`` are the runs that are not complete. ``folders`` are the folders of the others, by ``run``.
+    the metrics (see `analysis.runs.COLUMNS`), the figures of its last groups (`GROUPS`), those of its clusters (`CLUSTERED`),
+    and what accuracy it loses, where the study has a baseline (`DROP`). ``missing`` are the runs that are not complete.
+    ``folders`` are the folders of the others, by ``run``.
     """
 
     folder: Path
@@ -68,6 +70,7 @@ def load_study(folder: Path | str) -> StudyResults:
         raise InputError(f"'{folder}' is not the folder of a study: it has no {INDEX}")
     try:
         columns, target = tuple(str(c) for c in about["columns"]), about["target"]
+        baseline = dict(about.get("baseline", {}))
         runs = [_identity(columns, run) for run in about["runs"]]
         name = str(about["name"])
     except (KeyError, TypeError, AttributeError) as error:
@@ -87,6 +90,8 @@ def load_study(folder: Path | str) -> StudyResults:
         states = [f"\n  {run}: {state}" for run, state in list(states_of(folder, missing).items())[:SHOWN]]
         raise InputError(f"no run of the study in '{folder}' is complete{''.join(states)}")
     table = pd.concat(found, ignore_index=True)
+    if baseline:
+        table = with_drops(table, columns, baseline)
     return StudyResults(folder, name, columns, target, table, tuple(missing), folders)
 
 
@@ -136,7 +141,7 @@ def per_run(results: StudyResults) -> pd.DataFrame:
     Time is in seconds, cost in client-seconds, energy in joules. ``final_accuracy`` and ``best_accuracy`` are on the common test
     set; ``accuracy_clusters`` and ``accuracy_clients`` are means over clusters and over clients, each on data of its own
     distribution, at the last evaluation. What was not measured is nan, and so is what a run took to a target that it did
-    not reach.
+    not reach. With a baseline, `DROP` is what final accuracy is lost against it (see `analysis.drops`).
     """
     import pandas as pd
 
@@ -146,6 +151,7 @@ def per_run(results: StudyResults) -> pd.DataFrame:
         row: dict[str, Any] = {c: first[c] for c in _identifying(results.table)}
         row |= {"final_accuracy": float(last["accuracy"]), "best_accuracy": float(run["accuracy"].max())}
         row |= {column: float(last.get(column, math.nan)) for column in (*FINAL, *GROUPS, *CLUSTERED)}
+        row |= {DROP: float(last[DROP])} if DROP in results.table else {}
         if results.target is not None:
             reach = first_reach(run, results.target)
             taken = (math.nan,) * 4
@@ -176,6 +182,7 @@ def summarise(results: StudyResults) -> pd.DataFrame:
             row["method"] = group["method"].iloc[0]
         row["seeds"] = len(group)
         quantities = ["final_accuracy", "best_accuracy", *FINAL, *GROUPS, *CLUSTERED]
+        quantities += [DROP] if DROP in runs else []
         if results.target is not None:
             row |= {"target_accuracy": results.target, "reached": int(group["round_to_target"].notna().sum())}
             quantities += TO_TARGET
@@ -207,6 +214,7 @@ def as_text(summary: pd.DataFrame, columns: Sequence[str]) -> str:
             "seeds": lambda row: str(row["seeds"]),
             "final accuracy": pair("final_accuracy", accuracy_text),
             "best accuracy": pair("best_accuracy", accuracy_text),
+            **({"accuracy drop": pair(DROP, accuracy_text, NOTHING)} if f"{DROP}_mean" in summary else {}),
             "time": pair("time_s", time_text),
             "data": pair("bytes_total", bytes_text),
             "cost": pair("cost_s", cost_text),

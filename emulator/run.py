@@ -2,7 +2,8 @@
 
 A run folder holds ``scenario.yaml`` (resolved), ``manifest.json`` (how it was made), ``metrics.csv`` (a row per evaluation),
 ``groups.csv`` and ``groupings.csv`` (the groups that were formed, see `emulator.grouping.diagnostics`), ``topology.csv``
-(who stands where in groups that have headers, see `emulator.grouping.topology`), ``ledger.parquet``
+(who stands where in groups that have headers, see `emulator.grouping.topology`), ``attackers.csv``, ``recovered.csv`` and
+``recovered.npy`` (who attacks, and images that an attacker recovered, see `emulator.methods.attacks`), ``ledger.parquet``
 (everything that happened), ``energy.csv`` (each client's seconds and joules by state), ``memory.json`` (small results, see
 `emulator.checkpoint`) and ``summary.json``.
 All but the manifest are the same, byte for byte, for the same scenario and versions, whether or not the run was interrupted.
@@ -31,10 +32,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import simpy
 
 from emulator import __version__, checkpoint, ledger
 from emulator.accounting import Meter, energy_by_state
+from emulator.cluster import Backend
 from emulator.errors import HflError, InputError
 from emulator.files import replacing, write_json, write_text
 from emulator.grouping.diagnostics import groupings_csv, groups_csv
@@ -56,11 +59,11 @@ from emulator.world.world import Workload, World
 
 BYTES_PER_PARAMETER = 4  # models travel as float32
 
-GROUPS, GROUPINGS, TOPOLOGY = "groups.csv", "groupings.csv", "topology.csv"
+GROUPS, GROUPINGS, TOPOLOGY, IMAGES = "groups.csv", "groupings.csv", "topology.csv", "recovered.npy"
 
 # What a run folder may hold. The summary comes first: without it the rest counts as unfinished while it is deleted.
 FILES = (
-    "summary.json", "metrics.csv", GROUPS, GROUPINGS, TOPOLOGY, *(f"{name}.csv" for name in TABLES), "ledger.parquet",
+    "summary.json", "metrics.csv", GROUPS, GROUPINGS, TOPOLOGY, IMAGES, *(f"{name}.csv" for name in TABLES), "ledger.parquet",
     "energy.csv", "accuracy.png", "report.html", checkpoint.VALUES, checkpoint.MEMORY, "manifest.json", "scenario.yaml",
 )  # fmt: skip
 
@@ -136,10 +139,12 @@ def execute(
     watcher: Watcher = Watcher(),  # noqa: B008
     known: dict[str, bytes] | None = None,
     max_workers: int | None = None,
+    backend: Backend = "local",
 ) -> dict[str, Any]:
     """Runs a scenario into a folder that `prepare` made ready, or goes on with it; without training where it was loaded so.
 
-    Returns the summary and how many trainings it took. ``known`` are small results from elsewhere. An interruption
+    Returns the summary and how many trainings it took. ``known`` are small results from elsewhere. With the backend ``ray``
+    clients are trained on the cluster that this process has joined (`emulator.cluster`). An interruption
     (``KeyboardInterrupt``) or an error leaves a valid folder with all that was done, marked as such, and is raised again.
     """
     scenario = loaded.scenario
@@ -149,7 +154,7 @@ def execute(
         check(scenario)
         lab: AnyLab
         if loaded.training:
-            lab = Lab(scenario, memory, watcher.on_trained, checkpoint.Restored(folder), max_workers)
+            lab = Lab(scenario, memory, watcher.on_trained, checkpoint.Restored(folder), max_workers, backend)
         else:
             lab = TimingLab(scenario, memory)
         session = assemble(scenario, lab, Ledger(folder / ".ledger.part.parquet"))
@@ -239,7 +244,10 @@ def assemble(scenario: Scenario, lab: AnyLab, ledger: Ledger | None = None) -> S
     network = network_of(scenario, env, traces, disturbed)
     world = World(env, fleet, network, workload, ledger, traces.speeds, disturbed)
     powers = {name: device.power for name, device in zip(fleet.client_names, fleet.client_devices, strict=True)}
-    return Session(scenario, world, lab, Meter(ledger, powers))
+    session = Session(scenario, world, lab, Meter(ledger, powers))
+    if scenario.attacks is not None:
+        session.attack = scenario.attacks(session)
+    return session
 
 
 def network_of(scenario: Scenario, env: simpy.Environment, traces: Played, disturbed: Disturbances) -> Network:
@@ -301,6 +309,9 @@ def _finish(
             write_text(folder / f"{name}.csv", table_csv(table))
     if session.places:
         write_text(folder / TOPOLOGY, topology_csv(session.places))
+    if session.images:
+        with replacing(folder / IMAGES) as aside:
+            np.save(aside, np.stack(session.images), allow_pickle=False)
     session.world.ledger.write(folder / "ledger.parquet")
     write_energy(folder / "energy.csv", folder / "ledger.parquet", session.world)
     if status == COMPLETE:
@@ -319,6 +330,7 @@ def _finish(
 def summary_of(session: Session, training: bool, status: str) -> dict[str, Any]:
     """``summary.json`` of a session as it stands."""
     rows = session.metrics
+    attack = {} if session.attack is None else {"attack": session.attack.facts()}
     return {
         "name": session.scenario.name,
         "label": label_of(session.scenario),
@@ -329,6 +341,7 @@ def summary_of(session: Session, training: bool, status: str) -> dict[str, Any]:
         "rounds": session.rounds,
         "best_accuracy": max((r["accuracy"] for r in rows if not math.isnan(r["accuracy"])), default=None),
         "final": {name: None if math.isnan(value) else value for name, value in rows[-1].items()} if rows else None,
+        **attack,
     }
 
 

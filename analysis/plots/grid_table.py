@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from pydantic import Field
 
+from analysis.drops import DROP
 from analysis.figures import heading, save_all, selected, shown
 from analysis.plots.style import (
     COLUMN_INCHES,
@@ -43,6 +44,7 @@ _PERCENT = (Unit("%", 0.01),)
 QUANTITIES: dict[str, tuple[str, str, tuple[Unit, ...]]] = {
     "final-accuracy": ("final_accuracy", "Final accuracy", _PERCENT),
     "best-accuracy": ("best_accuracy", "Best accuracy", _PERCENT),
+    "accuracy-drop": (DROP, "Final accuracy lost against the baseline", _PERCENT),
     "time": ("time_s", "Emulated time", _SECONDS),
     "bytes": ("bytes_total", "Data over all links", _BYTES),
     "cost": ("cost_s", "Cost", _COST),
@@ -63,7 +65,8 @@ QUANTITIES: dict[str, tuple[str, str, tuple[Unit, ...]]] = {
     "cost-to-target": ("cost_to_target_s", "Cost to {target}", _COST),
 }
 Quantity = Literal[
-    "final-accuracy", "best-accuracy", "time", "bytes", "cost", "group-size", "group-cov", "intra-cs", "inter-cs", "vts",
+    "final-accuracy", "best-accuracy", "accuracy-drop", "time", "bytes", "cost",
+    "group-size", "group-cov", "intra-cs", "inter-cs", "vts",
     "accuracy-clusters", "accuracy-clients", "clusters", "adjusted-rand", "clustering-rounds", "weights-kept",
     "rounds-to-target", "time-to-target", "bytes-to-target", "cost-to-target",
 ]  # fmt: skip
@@ -110,6 +113,8 @@ def grid_table(results: StudyResults, paths: Sequence[Path], params: GridTable) 
     to_target = column in TO_TARGET
     if to_target and results.target is None:
         raise InputError(f"'{params.value}' needs a 'target' of the study", "value")
+    if column == DROP and DROP not in results.table:
+        raise InputError(f"'{params.value}' needs a 'baseline' of the study", "value")
     summary = summarise(replace(results, table=selected(results, params)))
     places = params.places(results.columns)
     labels = [list(dict.fromkeys(summary[c])) if c else [None] for c in places]

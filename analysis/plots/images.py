@@ -20,7 +20,7 @@ LABEL_INCHES = 0.9  # room for the names at the left
 
 def plot(
     rows: Mapping[str, np.ndarray],
-    labels: np.ndarray,
+    labels: np.ndarray | None,
     path: Path | str | None = None,
     title: str | None = None,
 ) -> Figure:
@@ -28,8 +28,9 @@ def plot(
 
     ``rows`` holds arrays [n, channels, height, width] of one shape, of one or three channels, in any range:
     images are scaled to the range of the first row's images of the same label, so that rows can be compared.
-    ``labels`` [n] are the images' labels. Of more than ten images the first of each label is shown, for ten
-    labels at most. With a ``path`` the figure is also written there (PNG, SVG or PDF).
+    ``labels`` [n] are the images' labels, which stand above them; None, where they have none. Of more than ten images
+    the first of each label is shown, for ten labels at most; without labels, the first ten. With a ``path`` the
+    figure is also written there (PNG, SVG or PDF).
 
     Raises `InputError` if there is nothing to draw, the arrays do not fit together, or the path is no good.
     """
@@ -37,26 +38,30 @@ def plot(
     from matplotlib.figure import Figure
 
     arrays = {name: np.asarray(images) for name, images in rows.items()}
-    _check(arrays, labels)
+    alike_of = np.zeros(len(next(iter(arrays.values()), ())), dtype=int) if labels is None else np.asarray(labels)
+    _check(arrays, alike_of)
     if path is not None:
         check_path(path)
-    shown = _chosen(np.asarray(labels))
+    shown = list(range(min(len(alike_of), COLUMNS))) if labels is None else _chosen(alike_of)
     side = (PAGE_INCHES - LABEL_INCHES) / COLUMNS
     with style():
-        figure = Figure(figsize=(LABEL_INCHES + side * len(shown), side * (len(arrays) + 0.35)), layout="constrained")
+        figure = Figure(
+            figsize=(LABEL_INCHES + side * len(shown), side * (len(arrays) + 0.35 * (labels is not None))),
+            layout="constrained",
+        )
         FigureCanvasAgg(figure)
         boxes = figure.subplots(len(arrays), len(shown), squeeze=False)
         first = next(iter(arrays.values()))
         for row, (name, images) in enumerate(arrays.items()):
             for box, index in zip(boxes[row], shown, strict=True):
-                alike = first[np.asarray(labels) == labels[index]]
+                alike = first[alike_of == alike_of[index]]
                 box.imshow(_pixels(images[index], alike), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
                 box.set_xticks([])
                 box.set_yticks([])
                 box.grid(False)
                 for edge in box.spines.values():
                     edge.set_visible(False)
-                if row == 0:
+                if row == 0 and labels is not None:
                     box.set_title(str(labels[index]), pad=3)
             boxes[row][0].set_ylabel(name, rotation=0, ha="right", va="center", labelpad=6)
         if title:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from emulator import plugins
+from emulator import cluster, plugins
+from emulator.cluster import Backend
+from emulator.errors import InputError
 
 app = typer.Typer(
     name="hfl",
@@ -44,6 +47,26 @@ NoTrainingOption = Annotated[
 WorkersOption = Annotated[
     int | None, typer.Option("--workers", min=1, help="Training processes. (default: the number of cores)")
 ]
+BackendOption = Annotated[
+    Backend,
+    typer.Option(help="Where to train: in processes of this machine, or as tasks on a Ray cluster."),
+]
+AddressOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDR",
+        help="The Ray cluster: HOST:PORT, or auto on one of its machines. (default: a Ray instance of this machine)",
+    ),
+]
+
+
+def backend_joined(backend: Backend, address: str | None, workers: int | None) -> AbstractContextManager[None]:
+    """A block in which the backend is there. Raises `InputError` where it cannot be."""
+    if backend == "ray":
+        return cluster.joined(address, workers)
+    if address is not None:
+        raise InputError("--address names a Ray cluster; it goes with --backend ray")
+    return nullcontext()
 
 
 def import_plugins(names: list[str] | None) -> None:

@@ -63,6 +63,7 @@ CATEGORIES: dict[str, Callable[[], Entries]] = {
     "partitions": lambda: _of(registry.partitions),
     "devices": lambda: [(name, find_profile(name).title, "") for name in profile_names()],
     "faults": lambda: _of(registry.faults),
+    "attacks": lambda: _of(registry.attacks),
     "trace-formats": lambda: _of(registry.trace_formats),
     "trace-generators": lambda: _of(registry.trace_generators),
     "trace-samples": _samples,

@@ -12,6 +12,8 @@ from rich.markup import escape
 from emulator import scenario
 from emulator.cli.app import (
     AXES,
+    AddressOption,
+    BackendOption,
     MemoOption,
     NoMemoOption,
     NoTrainingOption,
@@ -20,11 +22,13 @@ from emulator.cli.app import (
     SetOption,
     WorkersOption,
     app,
+    backend_joined,
     err,
     import_plugins,
     out,
 )
 from emulator.cli.comparing import show_comparison
+from emulator.cluster import Backend
 from emulator.errors import InputError, suggestion
 from emulator.files import slug, write_text
 from emulator.scenario import Loaded
@@ -51,6 +55,8 @@ def run(
     no_memo: NoMemoOption = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace another run in the same folder.")] = False,
     workers: WorkersOption = None,
+    backend: BackendOption = "local",
+    address: AddressOption = None,
     plugin: PluginOption = None,
 ) -> None:
     """Run a scenario and write a run folder; go on with it where an earlier run was cut off."""
@@ -70,8 +76,9 @@ def run(
     if len(set(folders)) < len(folders):
         raise InputError("the same method stands twice; --against must name other presets than the scenario's own")
     opened = _open_memo(memo, no_memo)
-    for each, place in zip(every, folders, strict=True):
-        _run_one(each, place, opened, overwrite, workers)
+    with backend_joined(backend, address, workers):
+        for each, place in zip(every, folders, strict=True):
+            _run_one(each, place, opened, overwrite, workers, backend=backend)
     if others:
         show_comparison(folders, None, AXES, folder)
 
@@ -126,6 +133,7 @@ def _run_one(
     overwrite: bool,
     workers: int | None,
     known: dict[str, bytes] | None = None,
+    backend: Backend = "local",
 ) -> dict[str, Any] | None:
     """Runs a scenario into a folder, shows how it gets on, and draws its picture. None: it was complete already."""
     from emulator.cli.progress import RunProgress
@@ -138,7 +146,7 @@ def _run_one(
     else:
         with RunProgress(err, label, loaded.scenario.stop) as progress:
             try:
-                summary = execute(loaded, folder, memo, progress.watcher, known, workers)
+                summary = execute(loaded, folder, memo, progress.watcher, known, workers, backend)
             except KeyboardInterrupt:
                 err.print(f"{label}: interrupted; the same command goes on from {escape(str(folder))}")
                 raise typer.Exit(130) from None

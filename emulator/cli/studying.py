@@ -9,7 +9,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from emulator.cli.app import MemoOption, NoMemoOption, PluginOption, SetOption, app, err, import_plugins, out
+from emulator.cli.app import (
+    AddressOption,
+    BackendOption,
+    MemoOption,
+    NoMemoOption,
+    PluginOption,
+    SetOption,
+    app,
+    backend_joined,
+    err,
+    import_plugins,
+    out,
+)
+from emulator.cluster import Backend
 from emulator.errors import HflError, InputError
 from emulator.files import slug, write_json, write_text
 from emulator.registry import Chosen
@@ -42,6 +55,8 @@ def study(
     ] = False,
     memo: MemoOption = None,
     no_memo: NoMemoOption = False,
+    backend: BackendOption = "local",
+    address: AddressOption = None,
     plugin: PluginOption = None,
 ) -> None:
     """Run all runs of a study, replay them in other worlds, and write tables and figures; go on where it was cut off."""
@@ -59,7 +74,8 @@ def study(
     if plot_only:
         _look_again(loaded, folder)
     elif loaded.runs:
-        failed = _run(loaded, folder, remembered, jobs, workers, overwrite)
+        with backend_joined(backend, address, None):
+            failed = _run(loaded, folder, remembered, jobs, workers, overwrite, backend)
         _note_failures(folder, failed)
     if len(failed) < len(loaded.runs):
         _results(loaded, folder)
@@ -77,12 +93,22 @@ def study(
 
 
 def _run(
-    loaded: LoadedStudy, folder: Path, memo: Path | None, jobs: int | None, workers: int | None, overwrite: bool
+    loaded: LoadedStudy,
+    folder: Path,
+    memo: Path | None,
+    jobs: int | None,
+    workers: int | None,
+    overwrite: bool,
+    backend: Backend,
 ) -> dict[str, str]:
     """Does what is left to do; returns why runs failed, by name."""
     from emulator.cli.study_progress import StudyProgress
     from emulator.study.folder import held, prepare_all, write_index
-    from emulator.study.runner import run_all
+
+    if backend == "ray":
+        from emulator.study.ray_runner import run_all
+    else:
+        from emulator.study.runner import run_all
 
     with held(folder):
         left = prepare_all(folder, loaded.runs, overwrite)

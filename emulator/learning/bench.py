@@ -27,7 +27,8 @@ class Samples:
 class Bench:
     """One measurement's subject: ``states`` of models as flat vectors, and ``samples`` (none, where it needs none).
 
-    ``rng`` is a stream of the measurement's own. A measurement must not keep the module beyond its end, nor change it.
+    ``rng`` is a stream of the measurement's own. A measurement must not keep the module beyond its end, nor change it. ``others``
+    are the samples of all other clients and ``features`` what images are compared by, for measurements that want them.
     """
 
     states: Sequence[Tensor]
@@ -35,6 +36,8 @@ class Bench:
     classes: int
     rng: np.random.Generator
     flat: FlatModel
+    others: Samples | None = None
+    features: nn.Module | None = None
 
     def load(self, state: Tensor) -> nn.Module:
         """The module with the values of a state, ready to predict."""

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from emulator.learning.recipes import Swaps
+
 # Samples, and their labels: int64 [n], or soft targets, float32 [n, classes].
 Block = tuple[Tensor, Tensor]
 
@@ -28,16 +30,19 @@ def joined(blocks: Sequence[Block]) -> Block:
     return torch.cat([x for x, _ in blocks]), torch.cat(labels)
 
 
-def fetch(x: Tensor, y: Tensor, index: Tensor, brought: Sequence[Block | None]) -> Block:
+def fetch(
+    x: Tensor, y: Tensor, index: Tensor, brought: Sequence[Block | None], swaps: Sequence[Swaps] | None = None
+) -> Block:
     """Samples and labels at the indices [copies, rows] of several trainings, one block (or none) for each.
 
-    ``x`` and ``y`` are those of the data set. The labels are soft for all if any block's are.
+    ``x`` and ``y`` are those of the data set. The labels are soft for all if any block's are. ``swaps`` are the labels that each
+    training exchanges in what it has of the data set.
     """
     if not any(block is not None for block in brought):
-        return x[index], y[index]
+        return x[index], _swapped(y[index], swaps)
     own = index < len(y)
     at = torch.where(own, index, 0)
-    samples, labels = x[at], y[at]
+    samples, labels = x[at], _swapped(y[at], swaps)
     classes = soft_classes([block for block in brought if block is not None])
     if classes:
         labels = _soft(labels, classes)
@@ -47,6 +52,17 @@ def fetch(x: Tensor, y: Tensor, index: Tensor, brought: Sequence[Block | None]) 
             beyond = index[copy][rows] - len(y)
             samples[copy, rows], labels[copy, rows] = block[0][beyond], block[1][beyond]
     return samples, labels
+
+
+def _swapped(labels: Tensor, swaps: Sequence[Swaps] | None) -> Tensor:
+    """Labels [copies, rows] with those of each training's pairs exchanged, in place; a label stands in one pair at most."""
+    if swaps is None or not any(swaps):
+        return labels
+    for row, pairs in zip(labels, swaps, strict=True):
+        true = row.clone()
+        for a, b in pairs:
+            row[true == a], row[true == b] = b, a
+    return labels
 
 
 def _soft(labels: Tensor, classes: int) -> Tensor:

@@ -19,7 +19,7 @@ Does not import torch at its top: what takes the parameters must stay quick to r
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -80,7 +80,7 @@ def check_distillable(shape: tuple[int, ...]) -> None:
 
 
 def distil_client(
-    x: Tensor, y: Tensor, parts: Sequence[np.ndarray], job: DistilJob, seed: int
+    x: Tensor, y: Tensor, parts: Sequence[np.ndarray] | Mapping[int, np.ndarray], job: DistilJob, seed: int
 ) -> tuple[Tensor, Tensor]:
     """A client's distilled images and their labels, from all samples and the indices of each client's own.
 

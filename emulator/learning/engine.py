@@ -9,11 +9,15 @@ import logging
 import math
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from emulator.cluster import Backend
 from emulator.learning import workers
 from emulator.learning.bench import Bench, Samples
 from emulator.learning.brought import Block
@@ -27,6 +31,9 @@ from emulator.machine import cores
 from emulator.registry import Chosen
 from emulator.rng import derive, stream
 from emulator.scenario.schema import Scenario
+
+if TYPE_CHECKING:
+    from emulator.learning.ray_pool import RayPool
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +52,9 @@ def untrained(scenario: Scenario, shape: tuple[int, ...], classes: int, number: 
 class Engine:
     """Models and data of one scenario. Everything it does is determined by its arguments and the scenario's seed."""
 
-    def __init__(self, scenario: Scenario, data: ClientData, max_workers: int | None = None) -> None:
+    def __init__(
+        self, scenario: Scenario, data: ClientData, max_workers: int | None = None, backend: Backend = "local"
+    ) -> None:
         torch.set_num_threads(1)
         self.data = data
         arrays = data.arrays
@@ -56,8 +65,9 @@ class Engine:
         self._tested = FlatModel(self._fresh())
         self.facts: ModelFacts = model_facts(self._fresh(), arrays.shape, are_tokens(self._training.x))
         self._trainer: Trainer | None = None
-        self._pool: workers.WorkerPool | None = None
-        self._count = cores() if max_workers is None else max_workers
+        self._pool: workers.WorkerPool | RayPool | None = None
+        self._max_workers = max_workers
+        self._backend = backend
         self._spent_s = 0.0
 
     def _fresh(self, number: int = 0) -> nn.Module:
@@ -81,19 +91,21 @@ class Engine:
     def train(self, jobs: Sequence[TrainJob]) -> Iterator[tuple[int, Trained]]:
         """Trains all jobs; yields the number of each and its result, in the order in which they end.
 
-        Short runs stay in this process. Once training has taken longer than starting workers does, they take over.
+        Short runs stay in this process. Once training has taken longer than starting workers does, they take over. A Ray
+        cluster takes every wave of more than one.
         """
+        trainer = self._trainer
+        if trainer is None:
+            trainer = self._trainer = Trainer(*self._setup())
+            if trainer.why_not_stacked:
+                why = trainer.why_not_stacked
+                log.warning("clients are trained one after another, because the model cannot be stacked: %s", why)
         pool = self._workers()
         if pool is not None and len(jobs) > 1:
             yield from pool.train(jobs, [steps_of(job, self._training) for job in jobs])
             return
-        if self._trainer is None:
-            self._trainer = Trainer(self._fresh(), self._training, self._scenario.seed, self.facts.forward_flops)
-            if self._trainer.why_not_stacked:
-                why = self._trainer.why_not_stacked
-                log.warning("clients are trained one after another, because the model cannot be stacked: %s", why)
         started = time.perf_counter()
-        for result in self._trainer.train(jobs):
+        for result in trainer.train(jobs):
             self._spent_s += time.perf_counter() - started
             yield result
             started = time.perf_counter()
@@ -113,11 +125,19 @@ class Engine:
             self._spent_s += time.perf_counter() - started
             yield number, block
 
-    def _workers(self) -> workers.WorkerPool | None:
-        """The worker processes, once there was enough to do for them."""
-        if self._pool is None and self._count > 1 and self._spent_s > WORKERS_AFTER_S:
-            args = (self._fresh(), self._training, self._scenario.seed, self.facts.forward_flops)
-            self._pool = workers.WorkerPool(self._count, *args)
+    def _setup(self) -> tuple[nn.Module, TrainingData, int, float]:
+        """What makes a trainer."""
+        return self._fresh(), self._training, self._scenario.seed, self.facts.forward_flops
+
+    def _workers(self) -> workers.WorkerPool | RayPool | None:
+        """The worker processes, once there was enough to do for them, or those of the cluster."""
+        if self._pool is None and self._backend == "ray":
+            from emulator.learning.ray_pool import RayPool
+
+            self._pool = RayPool(self._max_workers, *self._setup())
+        count = cores() if self._max_workers is None else self._max_workers
+        if self._pool is None and count > 1 and self._spent_s > WORKERS_AFTER_S:
+            self._pool = workers.WorkerPool(count, *self._setup())
         return self._pool
 
     def evaluate(self, state: Tensor) -> tuple[float, float]:
@@ -137,9 +157,21 @@ class Engine:
     def measure(self, measurement: Chosen, states: Sequence[Tensor], client: int | None) -> np.ndarray:
         """What a measurement reads off these models (see `emulator.learning.measurements`)."""
         rng = stream(self._scenario.seed, "measurement", measurement.kind, -1 if client is None else client)
-        samples = self._samples(measurement.plugin.facts["on"], client)
-        result: np.ndarray = measurement(Bench(states, samples, self.data.arrays.classes, rng, self._tested))
+        on = measurement.plugin.facts["on"]
+        bench = Bench(states, self._samples(on, client), self.data.arrays.classes, rng, self._tested)
+        if on == "everybody":
+            assert client is not None
+            rows = np.concatenate([part for c, part in enumerate(self.data.parts) if c != client])
+            others = Samples(self._training.x[rows], self._training.y[rows])
+            bench = replace(bench, others=others, features=self._features)
+        result: np.ndarray = measurement(bench)
         return result
+
+    @cached_property
+    def _features(self) -> nn.Module:
+        from emulator.learning.gan import trained_features
+
+        return trained_features(self._training.x, self._training.y, self.data.arrays.classes)
 
     def _samples(self, on: str, client: int | None) -> Samples:
         if on == "test":
@@ -148,13 +180,13 @@ class Engine:
             x, y = self.data.public_samples
             return Samples(torch.from_numpy(x), torch.from_numpy(y))
         rows = np.arange(0)
-        if on == "client":
+        if on in ("client", "everybody"):
             assert client is not None
             rows = self.data.parts[client]
         return Samples(self._training.x[rows], self._training.y[rows])
 
     def close(self) -> None:
-        """Ends the worker processes, if there are any."""
+        """Ends the worker processes, if there are any, or lets go of what the cluster holds."""
         if self._pool is not None:
             self._pool.close()
             self._pool = None

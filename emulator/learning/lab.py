@@ -21,11 +21,12 @@ from weakref import WeakValueDictionary, ref
 
 import numpy as np
 
+from emulator.cluster import Backend
 from emulator.learning import mixtures
 from emulator.learning.facts import ModelFacts
 from emulator.learning.keys import Keys, content_key, from_npy, text_key, to_npy
 from emulator.learning.memo import RunMemory
-from emulator.learning.recipes import Combine, Distil, Distilled, Initial, Recipe, Train, Trainee, Zeros
+from emulator.learning.recipes import Combine, Distil, Distilled, Initial, Recipe, Swaps, Train, Trainee, Zeros
 from emulator.learning.recipes import Handle as Handle  # part of what a lab gives
 from emulator.registry import Chosen, measurements
 from emulator.scenario.schema import Scenario
@@ -89,6 +90,7 @@ class Lab:
         on_trained: Callable[[int, int], None] | None = None,
         restored: Mapping[str, Tensor] | None = None,
         max_workers: int | None = None,
+        backend: Backend = "local",
     ) -> None:
         self.memory = memory
         self.asked = 0  # local trainings that methods asked for
@@ -97,8 +99,10 @@ class Lab:
         self._on_trained = on_trained
         self._restored = restored or {}
         self._max_workers = max_workers
+        self._backend: Backend = backend
         self._rule_keys: dict[int, tuple[Chosen, str]] = {}  # a run has few rules and asks for their keys very often
         self._live: WeakValueDictionary[str, Handle] = WeakValueDictionary()
+        self._swaps: dict[int, Swaps] = {}
         keys = keys_of(scenario)
         self._set_key, self._model_key, self._public_key = keys.set, keys.model, keys.public
         self._data_key = keys.data(scenario.topology.clients)
@@ -113,7 +117,7 @@ class Lab:
     def _engine(self) -> Engine:
         from emulator.learning.engine import Engine
 
-        return Engine(self._scenario, self._data, self._max_workers)
+        return Engine(self._scenario, self._data, self._max_workers, self._backend)
 
     def close(self) -> None:
         """Ends what was started for training."""
@@ -151,6 +155,13 @@ class Lab:
         """A vector of zeros of the model's size: the first state of rules with memory."""
         return self._handle(content_key("zeros", self._model_key), Zeros())
 
+    def poison(self, swaps: Mapping[int, Swaps]) -> None:
+        """From now on these clients, by number, exchange these labels in the data on which they train, and only there."""
+        self._swaps |= swaps
+
+    def _swaps_of(self, client: Trainee) -> Swaps:
+        return self._swaps.get(client, ()) if isinstance(client, int) else ()
+
     def train(
         self,
         model: Handle,
@@ -169,9 +180,10 @@ class Lab:
         which the client trains as on its own.
         """
         self.asked += 1
-        recipe = Train((model, *(memory or ())), client, rule, round, first_epoch, extra)
+        swaps = self._swaps_of(client)
+        recipe = Train((model, *(memory or ())), client, rule, round, first_epoch, extra, swaps)
         parents = recipe.parents
-        place = f"{client}:{round}:{first_epoch}"
+        place = f"{client}:{round}:{first_epoch}" + (f":{swaps}" if swaps else "")
         key = text_key("train", "|".join((self._data_key, self._rule_key(rule), place, *(p.key for p in parents))))
         return self._handle(key, recipe), None if memory is None else self._handle(f"{key}:own", recipe)
 
@@ -249,10 +261,11 @@ class Lab:
 
     def _subject_key(self, on: str, models: Sequence[Handle], client: int | None) -> list[Any]:
         """What determines a measurement beside itself."""
-        if (client is not None) != (on == "client"):
+        if (client is not None) != (on in ("client", "everybody")):
             raise ValueError(f"a measurement on {on} was given {'no client' if client is None else 'a client'}")
         data = {
             "client": [self._data_key, client],
+            "everybody": [self._data_key, client],
             "public": [self._public_key],
             "test": [self._set_key, self._scenario.evaluate.samples],
             "nothing": [],
@@ -372,7 +385,8 @@ def _job(recipe: Train) -> TrainJob:
     model, *memory = recipe.states
     shared, own = (_known(state) for state in memory) if memory else (None, None)
     extra = tuple((_known(block.images), _known(block.labels)) for block in recipe.extra)
-    return TrainJob(_known(model), recipe.client, recipe.rule, recipe.round, recipe.first_epoch, shared, own, extra)
+    place = (recipe.client, recipe.rule, recipe.round, recipe.first_epoch)
+    return TrainJob(_known(model), *place, shared, own, extra, recipe.swaps)
 
 
 def _known(handle: Handle) -> Tensor:

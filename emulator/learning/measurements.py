@@ -3,8 +3,9 @@
 A measurement is a function ``(bench, params) -> array`` that may use what the bench holds and nothing else: the states of one or
 more models, samples, and a random stream of its own. Facts that it declares about itself:
 
-- ``on``: whose samples the bench holds: ``"client"`` (one client's own), ``"public"`` (the public ones, in the order of the data
-  set), ``"test"`` (those of the evaluations) or ``"nothing"`` (the array depends on the models alone);
+- ``on``: whose samples the bench holds: ``"client"`` (one client's own), ``"everybody"`` (one client's own, and apart from them
+  those of all others, with features to compare images by), ``"public"`` (the public ones, in the order of the data set),
+  ``"test"`` (those of the evaluations) or ``"nothing"`` (the array depends on the models alone);
 - ``version``: a number to be raised with any change to what the function computes, because results are remembered.
 """
 
@@ -18,6 +19,7 @@ import numpy as np
 from pydantic import Field
 
 from emulator.errors import InputError
+from emulator.learning.recovery import RecoveryParams
 from emulator.registry import NoParams, Params, measurements
 
 if TYPE_CHECKING:
@@ -201,3 +203,11 @@ def _diagonal(module: nn.Module, weights: Sequence[Tensor], scores: Tensor, benc
             gradients = torch.autograd.grad(functional.cross_entropy(module(x), y), weights)
             total += torch.cat([g.square().flatten(1).mean(1) for g in gradients])
     return np.asarray((total / (passes * max(1, len(chances)))).numpy())
+
+
+@measurements.register("gan-recovery", RecoveryParams, on="everybody", version=2)
+def gan_recovery(bench: Bench, params: RecoveryParams) -> np.ndarray:
+    """What a client recovers of others' images with a generator trained against a model: a `Recovered`, packed."""
+    from emulator.learning.gan import recover
+
+    return recover(bench, params).to_array()

@@ -76,7 +76,7 @@ def split_public(
     """Indices of what is left for the clients and of the public samples, ``per_class`` of each class, drawn at random.
 
     Where a class has too few, raises `InputError`; of a ``text``, in which some characters or words are always rare, it gives
-    none.
+    none. A class without any sample has no public ones.
     """
     if per_class == 0:
         return np.arange(len(labels)), np.arange(0)
@@ -85,7 +85,7 @@ def split_public(
     for c in range(classes):
         members = np.flatnonzero(labels == c)
         if len(members) <= per_class:
-            if text:
+            if text or not len(members):
                 continue
             raise InputError(
                 f"class {c} has {len(members)} samples; {per_class} public ones would leave none", "data.public"

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from emulator.learning.distillation import DistillationParams
 
 
+Swaps = tuple[tuple[int, int], ...]  # pairs of labels, each taken for the other
 Trainee = int | tuple[int, ...]  # on whose samples a model is trained: one client's, or those of several in one place
 
 
@@ -67,7 +68,7 @@ class Train(Recipe):
     """A local training.
 
     ``states`` are the model and, for rules with memory, the shared and the client's own state; ``extra`` are samples beside the
-    client's own.
+    client's own; ``swaps`` are labels that the client exchanges in its own.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Train(Recipe):
         round: int,  # noqa: A002
         first_epoch: int,
         extra: Sequence[Distilled] = (),
+        swaps: Swaps = (),
     ) -> None:
         super().__init__(*states, *(handle for block in extra for handle in block))
         self.states = tuple(states)
@@ -86,6 +88,7 @@ class Train(Recipe):
         self.rule = rule
         self.round = round
         self.first_epoch = first_epoch
+        self.swaps = swaps
 
 
 class Distilled(NamedTuple):

@@ -79,7 +79,8 @@ class ReplayLab(Lab):
         extra: Sequence[Distilled] = (),
     ) -> tuple[Handle, Handle | None]:
         """See `Lab.train`."""
-        place = (self._data_key, self._rule_key(rule), model, client, round, first_epoch, memory, tuple(extra))
+        data = (self._data_key, client, self._swaps_of(client), tuple(extra))
+        place = (*data, self._rule_key(rule), model, round, first_epoch, memory)
         known: tuple[Handle, Handle | None] | None = self._made.get(place)
         if known is None:
             known = self._made[place] = super().train(model, client, rule, round, first_epoch, memory, extra)

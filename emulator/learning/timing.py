@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
@@ -26,7 +26,7 @@ from emulator.learning.facts import ModelFacts
 from emulator.learning.keys import content_key, from_npy, to_npy
 from emulator.learning.lab import ClientFacts, Evaluation, Handle, Subject, keys_of
 from emulator.learning.memo import RunMemory
-from emulator.learning.recipes import Distilled, Trainee
+from emulator.learning.recipes import Distilled, Swaps, Trainee
 from emulator.registry import Chosen
 from emulator.scenario.schema import Scenario
 
@@ -70,6 +70,9 @@ class AnyLab(Protocol):
 
     def zeros(self) -> Handle:
         """See `Lab.zeros`."""
+
+    def poison(self, swaps: Mapping[int, Swaps]) -> None:
+        """See `Lab.poison`."""
 
     def train(
         self,
@@ -166,6 +169,9 @@ class TimingLab:
     def zeros(self) -> Handle:
         """The same handle."""
         return self._model
+
+    def poison(self, swaps: Mapping[int, Swaps]) -> None:
+        """Changes nothing: there are no labels to train on."""
 
     def train(
         self,

@@ -11,8 +11,8 @@ import ctypes
 import math
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -23,13 +23,14 @@ from emulator.errors import HflError
 from emulator.learning.brought import Block, fetch, joined, soft_classes
 from emulator.learning.flat import FlatModel
 from emulator.learning.layers import are_tokens, classifier_of
-from emulator.learning.recipes import Trainee
+from emulator.learning.recipes import Swaps, Trainee
 from emulator.learning.rules import LocalParams, Rule
 from emulator.learning.stacked import CannotStackError, StackedModel
 from emulator.registry import Chosen
 from emulator.rng import derive, stream
 
 COPIES = 10  # clients in a stack
+_NOTHING = torch.empty(0)
 POOLED = -1  # what random streams call the samples of several clients in one place
 # Forward FLOPs of a batch from which on arithmetic dominates and stacking gains nothing (benchmarks/training.py --models shows
 # both ways for every model). Convolutions on images of one channel gain from company for longer: alone they are inefficient.
@@ -42,7 +43,7 @@ class TrainJob:
     """One local training. ``first_epoch`` counts the client's epochs within the round: it names the random streams.
 
     ``shared`` and ``own`` are the states of a rule that has memory (see `emulator.learning.rules`). ``extra`` are samples beside
-    the client's own.
+    the client's own; ``swaps`` are labels that it exchanges in its own.
     """
 
     weights: Tensor
@@ -53,10 +54,15 @@ class TrainJob:
     shared: Tensor | None = None
     own: Tensor | None = None
     extra: tuple[Block, ...] = ()
+    swaps: Swaps = ()
 
     def vectors(self) -> list[Tensor]:
         """What the rule's direction refers to: the anchor, and for rules with memory the shared and the own state."""
         return [v for v in (self.weights, self.shared, self.own) if v is not None]
+
+    def bare(self) -> TrainJob:
+        """The job without its tensors, which travel to other processes in ways of their own."""
+        return replace(self, weights=_NOTHING, shared=None, own=None, extra=())
 
 
 @dataclass(frozen=True)
@@ -67,13 +73,16 @@ class Trained:
     own: Tensor | None
 
 
+Parts = Sequence[np.ndarray] | Mapping[int, np.ndarray]  # the indices of samples, by client
+
+
 @dataclass(frozen=True)
 class TrainingData:
     """All training samples, and the indices of each client's own."""
 
     x: Tensor
     y: Tensor
-    parts: Sequence[np.ndarray]
+    parts: Parts
 
     def of(self, client: Trainee) -> np.ndarray:
         """The indices of a client's samples, or of those of several."""
@@ -96,11 +105,11 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # from malloc.h
 
 
 class Trainer:
-    """Trains jobs in this process. The module that it is given becomes its own."""
+    """Trains jobs in this process. The module that it is given becomes its own; ``data`` may be replaced between two waves."""
 
     def __init__(self, module: nn.Module, data: TrainingData, seed: int, forward_flops: float) -> None:
         keep_freed_memory()
-        self._data = data
+        self.data = data
         self._seed = seed
         self._forward_flops = forward_flops
         self.why_not_stacked = ""  # what keeps this model from being stacked, if anything
@@ -114,7 +123,7 @@ class Trainer:
 
     @cached_property
     def _classifier(self) -> list[int]:
-        x = self._data.x
+        x = self.data.x
         return classifier_of(self._single.module, tuple(x.shape[1:]), are_tokens(x))
 
     def _trained_parameters(self, job: TrainJob) -> list[int] | None:
@@ -148,7 +157,7 @@ class Trainer:
         model.module.train(only is None)
         sizes = [p.numel() for p in model.module.parameters()]
         update = Update(job, [vector[: model.size] for vector in job.vectors()], _mask(sizes, only))
-        drawn = _Drawn(job, self._data, self._seed)
+        drawn = _Drawn(job, self.data, self._seed)
         for step in range(drawn.steps):
             batch = drawn.batch(step)
             for dropout in self._dropouts:
@@ -157,7 +166,7 @@ class Trainer:
                 torch.manual_seed(
                     drawn.generator.initial_seed()
                 )  # for foreign modules that draw from torch's own stream
-            (x,), (y,) = fetch(self._data.x, self._data.y, batch[None], [drawn.brought])
+            (x,), (y,) = fetch(self.data.x, self.data.y, batch[None], [drawn.brought], [job.swaps])
             if x.dim() == 4:
                 x = x.contiguous(memory_format=torch.channels_last)
             loss = nn.functional.cross_entropy(model.module(x), y)
@@ -168,7 +177,7 @@ class Trainer:
         """A stack whose places are filled anew as soon as a client is done; the longest trainings begin first."""
         stack = self._stacked
         assert stack is not None
-        waiting = deque(sorted(jobs, key=lambda n: -steps_of(jobs[n], self._data)))
+        waiting = deque(sorted(jobs, key=lambda n: -steps_of(jobs[n], self.data)))
         first = jobs[waiting[0]]
         params: LocalParams = first.rule.params
         only = self._trained_parameters(first)
@@ -181,7 +190,7 @@ class Trainer:
             for i in range(COPIES):
                 if places[i] is None and waiting:
                     number = waiting.popleft()
-                    places[i] = _Place(number, _Drawn(jobs[number], self._data, self._seed))
+                    places[i] = _Place(number, _Drawn(jobs[number], self.data, self._seed))
                     stack.put(stack.weights, i, jobs[number].weights)
                     for vector, single in zip(update.vectors, jobs[number].vectors(), strict=True):
                         stack.put(vector, i, single)
@@ -193,7 +202,9 @@ class Trainer:
                 stack.drop = _Masks([None if p is None else p.drawn.counted(p.step) for p in places], rows)
             elif self._dropouts:
                 stack.drop = lambda shape, p: torch.ones(COPIES, rows, *shape)
-            x, y = fetch(self._data.x, self._data.y, index, [None if p is None else p.drawn.brought for p in places])
+            brought = [None if p is None else p.drawn.brought for p in places]
+            swaps = [() if p is None else jobs[p.number].swaps for p in places]
+            x, y = fetch(self.data.x, self.data.y, index, brought, swaps)
             self._stacked_step(stack, x, y, weight, update, only)
             for i, place in enumerate(places):
                 if place is None:

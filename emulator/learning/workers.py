@@ -13,7 +13,7 @@ import multiprocessing
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -25,23 +25,18 @@ from emulator import plugins
 from emulator.errors import HflError
 from emulator.learning.brought import Block
 from emulator.learning.distillation import DistilJob, distil_client
-from emulator.learning.recipes import Trainee
 from emulator.learning.trainer import Trained, Trainer, TrainingData, TrainJob
-from emulator.registry import Chosen
 
 
 @dataclass(frozen=True)
 class _Order:
     """A job whose vectors stand in the table: the rows of what it reads and of what it is to write (-1: none).
 
-    ``extra`` are the first rows of its blocks in the table of samples, and their labels.
+    ``job`` has no tensors itself; ``extra`` are the first rows of its blocks in the table of samples, and their labels.
     """
 
     number: int
-    client: Trainee
-    rule: Chosen
-    round: int
-    first_epoch: int
+    job: TrainJob
     reads: tuple[int, int, int]
     writes: tuple[int, int]
     extra: tuple[tuple[int, np.ndarray], ...]
@@ -154,9 +149,7 @@ class WorkerPool:
             writes = (free, -1 if job.own is None else free + 1)
             free += 1 if job.own is None else 2
             extra = tuple((first_row[id(x)], y.numpy()) for x, y in job.extra)
-            orders.append(
-                _Order(number, job.client, job.rule, job.round, job.first_epoch, (first, second, third), writes, extra)
-            )
+            orders.append(_Order(number, job.bare(), (first, second, third), writes, extra))
         return orders
 
     def _lay_out_samples(self, jobs: Sequence[TrainJob]) -> dict[int, int]:
@@ -213,7 +206,7 @@ def _job(table: Tensor, samples: Tensor, order: _Order) -> TrainJob:
     weights, shared, own = (None if row < 0 else table[row] for row in order.reads)
     assert weights is not None
     extra = tuple((samples[row : row + len(y)], torch.from_numpy(y)) for row, y in order.extra)
-    return TrainJob(weights, order.client, order.rule, order.round, order.first_epoch, shared, own, extra)
+    return replace(order.job, weights=weights, shared=shared, own=own, extra=extra)
 
 
 def _shared(tensor: Tensor) -> Tensor:

@@ -113,6 +113,8 @@ def form(
         session.world.fleet, counts, params.formation, params.aggregator, session.seed, t, estimates, clusters
     )
     session.note_groups(grouping_of(groups, counts, getattr(params, "sampling", None), t, estimates))
+    if session.attack is not None:
+        session.attack.formed(groups)
     return groups
 
 

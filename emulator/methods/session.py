@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import simpy
 from pydantic import Field
 
@@ -15,6 +16,7 @@ from emulator.grouping.topology import Place
 from emulator.learning.lab import Handle
 from emulator.learning.timing import AnyLab
 from emulator.ledger import EVALUATION, HOPS, Tag
+from emulator.methods.attacks import Attack
 from emulator.methods.clusters import Clusters, cluster_metrics, one_cluster
 from emulator.registry import Params
 from emulator.scenario.schema import Scenario
@@ -25,9 +27,9 @@ METRICS = (
     "bytes_wasted", "cost_training_s", "cost_group_s", "cost_s", "cost_wasted_s", "energy_j",
 )  # fmt: skip
 
-# Further tables that a method may fill: the tree of clusters, how stable and how similar their members' updates are, and how they
-# would have been split.
-TABLES = ("clusters", "stability", "similarity", "trials")
+# Further tables that a method or an attack may fill: the tree of clusters, how stable and how similar their members' updates are,
+# and how they would have been split; who attacks, and how near to private images an attacker came.
+TABLES = ("clusters", "stability", "similarity", "trials", "attackers", "recovered")
 
 NOBODY_LEFT = "nobody left"  # why a run stopped
 
@@ -56,6 +58,10 @@ class Session:
     groupings: list[Grouping] = field(default_factory=list)  # every formation of groups, in the order of rounds
     tables: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: {name: [] for name in TABLES})
     places: list[Place] = field(default_factory=list)  # who stands where, in groups that have headers
+    attack: Attack | None = None
+    images: list[np.ndarray] = field(
+        default_factory=list
+    )  # those of each row of the table "recovered", and what they are like
     stopped_by: str = ""
     rounds: int = 0
 
@@ -117,6 +123,10 @@ class Session:
         """Adds a row to one of the run folder's further tables (`TABLES`)."""
         self.tables[table].append(row)
 
+    def keep_images(self, recovered: np.ndarray, nearest: np.ndarray) -> None:
+        """Keeps images that an attacker made [n, ...] and the private ones that are nearest to them, for the run folder."""
+        self.images.append(np.stack([recovered, nearest]))
+
     def note_groups(self, grouping: Grouping) -> None:
         """Keeps the diagnostics of groups that were formed, for the run folder."""
         self.groupings.append(grouping)
@@ -147,6 +157,8 @@ class Session:
         if self.judges_clusters:
             row |= cluster_metrics(self.lab, clusters)
         self.metrics.append(row)
+        if self.attack is not None:
+            self.attack.evaluated(round, clusters, row["accuracy"])
         return row
 
     def _totals(self, round: int) -> Metrics:  # noqa: A002

@@ -31,6 +31,7 @@ def problems(scenario: Scenario, training: bool = True) -> Iterator[tuple[Path_,
             message = "traces need 'topology.sharing: max-min'; dedicated links do not change over time"
             yield ("topology", "links", kind, "trace"), message
     yield from _of_disturbances(scenario)
+    yield from _of_attacks(scenario)
     if topology.edges > topology.clients:
         message = f"{topology.edges} edges for {topology.clients} clients would leave edges without any"
         yield ("topology", "edges"), message
@@ -65,6 +66,21 @@ def _of_disturbances(scenario: Scenario) -> Iterator[tuple[Path_, str]]:
     for number, fault in enumerate(scenario.faults):
         if fault.kind == "backhaul-outage":
             yield ("faults", number), f"'backhaul-outage' {message}"
+
+
+def _of_attacks(scenario: Scenario) -> Iterator[tuple[Path_, str]]:
+    """Attacks on groups, where the method has none in which clients train on their own labels."""
+    attack, method = scenario.attacks, scenario.method
+    if attack is None or not attack.plugin.facts.get("groups"):
+        return
+    if "formation" not in type(method.params).model_fields:
+        message = f"'{attack.kind}' attackers sit in groups, and method '{method.kind}' forms none"
+        yield ("attacks",), f"{message}; take one that does, such as 'fedseq' or 'fedavg'"
+    elif method.params.training.plugin.facts.get("headers"):
+        message = (
+            f"'{attack.kind}' swaps labels in local training, and with '{method.params.training.kind}' headers alone"
+        )
+        yield ("attacks",), f"{message} train, on what others distilled; take 'sequential' or 'parallel' training"
 
 
 def scale_of(scenario: Scenario) -> Scale:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, StringConstraints, TypeAdapter, WrapValidator, model_validator
 from pydantic_core import PydanticCustomError
 
-from emulator.registry import DataSet, Fault, Method, Model, Params, Partition, TraceFormat, TraceGenerator
+from emulator.registry import Attack, DataSet, Fault, Method, Model, Params, Partition, TraceFormat, TraceGenerator
 from emulator.units import BitsPerSecond, ClientSeconds, PositiveBytes, PositiveSeconds, Seconds
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=80, pattern=r"^[A-Za-z0-9][A-Za-z0-9 _.+-]*$")]
@@ -254,6 +254,7 @@ class Scenario(Params):
     topology: Topology
     method: Method = Field(description="a preset, a mix of slots, or a preset with some slots changed")
     faults: tuple[Fault, ...] = Field((), strict=False, description="what goes wrong, and when")
+    attacks: Attack | None = Field(None, description="what malicious clients do")
     stop: Stop
     evaluate: Evaluate = Evaluate()
     output: Output = Output()

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from emulator.errors import InputError, Problem
+from emulator.errors import InputError, Problem, quote_all
 from emulator.registry import Chosen
 from emulator.scenario.load import Loaded, check
 from emulator.study.expand import VARIANT, covers
@@ -43,6 +43,25 @@ def wrong_grid(document: Document, at: Path_, grid: Mapping[str, Any]) -> Iterat
         for i, entry in enumerate(entries):
             if isinstance(values, list) and text_of(entry) in map(text_of, entries[:i]):
                 yield document.problem((*at, key, i), f"the value '{text_of(entry)}' stands twice")
+
+
+def wrong_baseline(
+    document: Document, baseline: Mapping[str, Any], columns: Sequence[str], runs: Sequence[Mapping[str, Any]]
+) -> Iterator[Problem]:
+    """A baseline of something that is not varied, or that no run has. ``runs`` are what each has in the columns."""
+    for name, value in baseline.items():
+        try:
+            column = column_named(name, columns)
+        except InputError as error:
+            yield document.problem(("baseline", name), error.message, at_key=True)
+            continue
+        if column not in columns:
+            yield document.problem(
+                ("baseline", name), "name something that the study varies beside the seed", at_key=True
+            )
+        elif not any(same_value(value, run[column]) for run in runs):
+            known = quote_all(dict.fromkeys(text_of(run[column]) for run in runs))
+            yield document.problem(("baseline", name), f"no run has '{text_of(value)[:60]}' there; there are: {known}")
 
 
 def wrong_drawings(

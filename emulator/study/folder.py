@@ -63,7 +63,8 @@ def write_index(folder: Path, loaded: LoadedStudy, whatif: dict[str, Any] | None
         {"run": r.name, "variant": r.variant, "method": r.method, "point": r.point, "seed": r.seed} for r in loaded.runs
     ]
     about = {"name": study.name, "notes": study.notes, "columns": list(loaded.columns), "target": study.target}
-    write_json(folder / INDEX, {**about, "runs": runs, **({} if whatif is None else {"whatif": whatif})})
+    baseline = {"baseline": study.baseline} if study.baseline else {}
+    write_json(folder / INDEX, {**about, **baseline, "runs": runs, **({} if whatif is None else {"whatif": whatif})})
 
 
 @contextmanager

@@ -90,7 +90,7 @@ def work(pipe: Connection, lifeline: Connection, setup: Setup) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then stops its jobs
     signal.signal(signal.SIGTERM, _stop)
     threading.Thread(target=_die_with_parent, args=(lifeline,), daemon=True).start()
-    logging.basicConfig(level=logging.WARNING, handlers=[_Teller(pipe)], force=True)
+    logging.basicConfig(level=logging.WARNING, handlers=[Teller(pipe.send)], force=True)
     sys.path[:] = setup.path
     try:
         cannot = _missing_plugins(setup.plugins)
@@ -102,7 +102,7 @@ def work(pipe: Connection, lifeline: Connection, setup: Setup) -> None:
                 if isinstance(order, ReplayOrder)
                 else partial(_run, order, memo, pipe)
             )
-            pipe.send(Ended(cannot or _error_of(action)))
+            pipe.send(Ended(cannot or error_of(action)))
     except (KeyboardInterrupt, EOFError, OSError):
         sys.exit(130)
 
@@ -116,7 +116,7 @@ def _missing_plugins(names: list[str]) -> str:
     return ""
 
 
-def _error_of(action: Callable[[], str]) -> str:
+def error_of(action: Callable[[], str]) -> str:
     """Does something; returns why it failed, or nothing."""
     try:
         return action()
@@ -129,17 +129,22 @@ def _error_of(action: Callable[[], str]) -> str:
         return f"{type(error).__name__}: {error} ({last.filename}:{last.lineno})"
 
 
-def _run(order: Order, memo: Memo, pipe: Connection) -> str:
+def tells_rounds(tell: Callable[[Progressed], None]) -> Watcher:
+    """A watcher that tells of rounds, but not of all where they go by quickly."""
     told = 0.0
 
     def on_round(round: int, metrics: Metrics) -> None:  # noqa: A002
         nonlocal told
         if time.monotonic() - told >= TELL_EVERY_S:
             told = time.monotonic()
-            pipe.send(Progressed(round, metrics))
+            tell(Progressed(round, metrics))
 
+    return Watcher(on_round)
+
+
+def _run(order: Order, memo: Memo, pipe: Connection) -> str:
     known = None if order.known_from is None else checkpoint.read_memory(order.known_from)
-    execute(check(order.document), order.folder, memo, Watcher(on_round), known, max_workers=order.workers)
+    execute(check(order.document), order.folder, memo, tells_rounds(pipe.send), known, max_workers=order.workers)
     return ""
 
 
@@ -165,13 +170,13 @@ def _die_with_parent(lifeline: Connection) -> None:
         os._exit(1)
 
 
-class _Teller(logging.Handler):
-    """Hands warnings to the parent, who owns the screen."""
+class Teller(logging.Handler):
+    """Hands warnings to whoever owns the screen."""
 
-    def __init__(self, pipe: Connection) -> None:
-        super().__init__()
-        self._pipe = pipe
+    def __init__(self, tell: Callable[[Warned], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._tell = tell
 
     def emit(self, record: logging.LogRecord) -> None:
         """Sends one."""
-        self._pipe.send(Warned(f"{record.levelname}: {record.getMessage()}"))
+        self._tell(Warned(f"{record.levelname}: {record.getMessage()}"))

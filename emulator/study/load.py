@@ -18,7 +18,15 @@ from emulator.registry import Chosen
 from emulator.scenario import bundled as bundled_scenarios
 from emulator.scenario.load import Loaded, find, is_study, parse_change, ready
 from emulator.study import whatif
-from emulator.study.checking import columns_of, playable, with_runs, wrong_drawings, wrong_grid, wrong_keys
+from emulator.study.checking import (
+    columns_of,
+    playable,
+    with_runs,
+    wrong_baseline,
+    wrong_drawings,
+    wrong_grid,
+    wrong_keys,
+)
 from emulator.study.expand import Change, Wanted, World, covers, expand
 from emulator.study.schema import MOST_RUNS, Study
 from emulator.yamlfile import Document, Path_
@@ -108,6 +116,7 @@ def load(name: str | Path, overrides: Sequence[str] = ()) -> LoadedStudy:
     worlds = whatif.checked_worlds(study, document, sources, [run.loaded for run in one_a_variant])
     entries = [(run.name, run.values) for run in runs]
     problems = list(wrong_drawings(document, ("figures",), study.figures, columns_of(study), entries))
+    problems += wrong_baseline(document, study.baseline, columns_of(study), [run.values for run in runs])
     if study.whatif is not None:
         replayed = whatif.combined(whatif.about(sources) if sources else entries, worlds)
         at, columns = ("whatif", "figures"), whatif.columns_of(study)

@@ -126,6 +126,10 @@ class Study(Params):
         None, description="the seeds, or how many; by default the scenario's own"
     )
     target: Share | None = Field(None, description="an accuracy (a share); the summary says what reaching it took")
+    baseline: dict[str, Any] = Field(
+        {},
+        description="values of what is varied; the summary says by how much accuracy drops against the runs that have them",
+    )
     figures: tuple[Figure, ...] = Field((), description="the pictures that are drawn")
     whatif: WhatIf | None = Field(None, description="worlds in which finished runs are replayed")
 
@@ -135,7 +139,9 @@ class Study(Params):
             raise PydanticCustomError("study", "give a 'scenario' to run, or run folders to replay in 'whatif.runs'")
         if self.scenario is None:
             useless = [
-                k for k in ("set", "variants", "grid", "seeds", "target", "figures") if k in self.model_fields_set
+                k
+                for k in ("set", "variants", "grid", "seeds", "target", "baseline", "figures")
+                if k in self.model_fields_set
             ]
             if useless:
                 raise PydanticCustomError(

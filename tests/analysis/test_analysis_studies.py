@@ -270,3 +270,47 @@ def test_pictures_of_studies_are_the_same_bytes_each_time(tmp_path: Path) -> Non
         plot_means({"": {}})
     with pytest.raises(InputError, match="nothing to show"):
         grid_plot.plot({"": grid_plot.Grid.empty(1, 1)}, ["r"], ["c"], ("", ""), "q")
+
+
+# Drops against a baseline.
+
+
+def with_baseline(folder: Path, baseline: dict[str, Any], missing: Sequence[str] = ()) -> Path:
+    make_study(folder, missing=missing)
+    about = json.loads((folder / "study.json").read_text())
+    (folder / "study.json").write_text(json.dumps({**about, "baseline": baseline}))
+    return folder
+
+
+def test_drops_are_taken_seed_by_seed_from_the_run_that_is_alike_in_all_else(tmp_path: Path) -> None:
+    results = load_study(with_baseline(tmp_path / "s", {"alpha": 1.0}, missing=["b_alpha-1_seed-2"]))
+    # Final accuracies at 1.0 are 0.2 above those at 0.1, in every seed: a drop without any spread.
+    drops = per_run(results).set_index("run")["accuracy_drop"]
+    assert drops["a_alpha-0.1_seed-1"] == pytest.approx(0.2)
+    assert drops["a_alpha-1_seed-1"] == 0.0
+    assert math.isnan(drops["b_alpha-0.1_seed-2"])
+    summary = summarise(results)
+    assert summary["accuracy_drop_mean"].to_list() == pytest.approx([0.2, 0.0, 0.2, 0.0])
+    assert summary["accuracy_drop_ci95"].to_list() == pytest.approx([0.0] * 4, abs=1e-12)
+    text = studies.as_text(summary, results.columns)
+    assert "accuracy drop" in text
+    first = next(line for line in text.splitlines() if line.split()[:2] == ["A", "0.1"])
+    assert "20.0 ± 0.0 %" in first
+
+
+def test_drops_may_be_against_a_variant_and_may_be_gains(tmp_path: Path) -> None:
+    results = load_study(with_baseline(tmp_path / "s", {"variant": "B"}))
+    assert per_run(results)["accuracy_drop"].to_list() == pytest.approx([-0.2] * 6 + [0.0] * 6)
+
+
+def test_a_table_of_drops_needs_a_baseline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    params = GridTable.model_validate({"rows": "variant", "columns": "alpha", "value": "accuracy-drop"})
+    with pytest.raises(InputError, match="needs a 'baseline' of the study"):
+        grid_table(load_study(make_study(tmp_path / "without")), [], params)
+    drawn: list[Any] = []
+    monkeypatch.setattr(grid_plot, "plot", lambda grids, *_, **__: drawn.append(grids) or Figure())
+    filtered = GridTable.model_validate({"rows": "variant", "value": "accuracy-drop", "where": {"alpha": 0.1}})
+    grid_table(load_study(with_baseline(tmp_path / "with", {"alpha": 1.0})), [], filtered)
+    assert drawn[0][""].means[:, 0] == pytest.approx(
+        [20.0, 20.0]
+    )  # the runs of the baseline need not be in the picture

@@ -149,6 +149,7 @@ def test_speakers_are_divided_by_the_authors_rule_where_there_are_no_lists(tmp_p
         ("cut", "it ends after .* of 19200 samples"),
         ("header", "not a whole WAV file"),
         ("text", "not a whole WAV file"),
+        ("parts", r"not a whole WAV file \(its parts do not fit\)"),
         ("rate", "it has 8 kHz, 16 bits and 1 channels; clips are"),
         ("stereo", "it has 16 kHz, 16 bits and 2 channels"),
         ("bytes", "it has 16 kHz, 8 bits and 1 channels"),
@@ -159,7 +160,13 @@ def test_clips_that_are_wrong(tmp_path: Path, fault: str, text: str) -> None:
     folder = speech(tmp_path)
     path = tmp_path / "set" / "yes" / f"{TRAINED}_nohash_0.wav"
     whole = path.read_bytes()
-    raw = {"empty": b"", "cut": whole[:9000], "header": whole[:30], "text": b"hello" * 50}
+    raw = {
+        "empty": b"",
+        "cut": whole[:9000],
+        "header": whole[:30],
+        "parts": whole[:16] + b"\x14" + whole[17:],
+        "text": b"hello" * 50,
+    }
     forms = {"rate": (tone(5), 8000), "stereo": (tone(5), 16_000, 2, 2), "bytes": (tone(5), 16_000, 1)}
     if fault in raw:
         path.write_bytes(raw[fault])

@@ -114,6 +114,7 @@ CHANGES = [
     ("method.wait_for_groups={kind: deadline, after: 1 d}", False),
     ("method.over_selection=0.0", False),
     ("faults=[{kind: client-crash, at: [1 d]}]", False),
+    ("attacks={kind: label-flip, superclients: 1.0, clients: 1.0, swap: [[0, 2]]}", False),  # until there are groups
     ("method.sampling={kind: uniform, groups: 1}", False),
     ("method.participation=0.5", False),
     ("method.group_rounds=4", False),

@@ -1,11 +1,15 @@
-"""Plays scenarios without a run folder."""
+"""Plays scenarios without a run folder, or with interruptions."""
 
 from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
 
 from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory
 from emulator.methods.session import Session
-from emulator.run import assemble
+from emulator.run import Watcher, assemble, execute, prepare
 from emulator.scenario import Loaded
 
 
@@ -14,3 +18,16 @@ def played(loaded: Loaded) -> Session:
     session = assemble(loaded.scenario, Lab(loaded.scenario, RunMemory(Memo(None)), max_workers=1))
     session.env.run(session.env.process(loaded.scenario.method(session)))
     return session
+
+
+def cut_off_and_finished(loaded: Loaded, folder: Path, after: int) -> None:
+    """Runs a scenario into a folder, is interrupted after a round, and goes on to the end."""
+
+    def cut(round: int, _: object) -> None:  # noqa: A002
+        if round == after:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        execute(loaded, folder, Memo(None), Watcher(on_round=cut), max_workers=1)
+    assert prepare(folder, loaded.scenario)
+    execute(loaded, folder, Memo(None), max_workers=1)

@@ -202,7 +202,7 @@ def test_a_long_name_is_cut_and_stays_unique() -> None:
     ("text", "said"),
     [
         ("", ["study.yaml: is empty; a study has the keys 'name', 'notes', 'scenario', 'set', 'variants', 'grid', "
-              "'seeds', 'target', 'figures'"]),
+              "'seeds', 'target', 'baseline', 'figures'"]),
         ("name: x\n", ["study.yaml:1:1: give a 'scenario' to run, or run folders to replay in 'whatif.runs'"]),
         (TINY, ["study.yaml:2:1: this is a scenario, not a study; run it with 'hfl run', or name it as the 'scenario' "
                 "of a study"]),
@@ -231,6 +231,10 @@ def test_a_long_name_is_cut_and_stays_unique() -> None:
           "study.yaml:4:8: grid.data.partition.alpha: lies in 'data.partition', which the grid varies too",
           "study.yaml:4:34: grid.data.partition.alpha[1]: the value '1' stands twice",
           "study.yaml:5:15: seeds[2]: the seed 1 stands twice"]),
+        ("name: x\nscenario: tiny.yaml\nvariants: {a: {}, b: {stop.rounds: 1}}\nbaseline: {variant: c, seed: 0, alpha: 1}\n",
+         ["study.yaml:4:21: baseline.variant: no run has 'c' there; there are: 'a', 'b'",
+          "study.yaml:4:24: baseline.seed: name something that the study varies beside the seed",
+          "study.yaml:4:33: baseline.alpha: 'alpha' is nothing that this study varies; "]),
         ("name: x\nscenario: tiny.yaml\ngrid: {stop.rounds: [1, 2, 3], a: [1, 2, 3, 4, 5]}\nseeds: 1000\n",
          ["study.yaml:1:1: these would be 15,000 runs; a study has at most 10,000"]),
     ],

@@ -208,8 +208,8 @@ def read_clip(path: Path) -> np.ndarray:
             raw = file.readframes(claimed)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}", KEY) from error
-    except (wave.Error, EOFError, ValueError) as error:
-        wrong(path, f"it is not a whole WAV file ({error or 'it ends too early'})", RIGHT_WAV)
+    except (wave.Error, EOFError, RuntimeError, ValueError) as error:  # RuntimeError: a part that ends before it begins
+        wrong(path, f"it is not a whole WAV file ({str(error) or 'its parts do not fit'})", RIGHT_WAV)
     if form != (RATE_HZ, 16, 1):
         wrong(path, f"it has {form[0] / 1000:g} kHz, {form[1]} bits and {form[2]} channels", RIGHT_WAV)
     if len(raw) != 2 * claimed:

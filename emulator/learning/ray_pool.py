@@ -1,0 +1,247 @@
+"""Trainers on a Ray cluster: the shares of a wave are tasks, models and clients' samples are in the object store.
+
+A client's samples are put into the store once, when they are first needed. A machine that uses them keeps its copy, and a
+client is trained again on the machine that trained it last, as long as that keeps the shares even. Each process keeps its
+trainer. A task whose process or machine is lost runs again; who trains what changes no result (see
+`emulator.learning.trainer`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import ray
+import torch
+from torch import Tensor, nn
+
+from emulator import cluster
+from emulator.errors import HflError
+from emulator.learning.brought import Block
+from emulator.learning.distillation import DistilJob, distil_client
+from emulator.learning.recipes import Trainee
+from emulator.learning.trainer import Trained, Trainer, TrainingData, TrainJob
+
+if TYPE_CHECKING:
+    from ray import ObjectRef
+
+UNEVEN = 0.1  # by how much of a fair share a machine may be loaded more, so that clients stay where their samples are
+
+
+@dataclass(frozen=True)
+class _Setup:
+    """All that a process needs to be a trainer."""
+
+    module: nn.Module
+    seed: int
+    forward_flops: float
+    surroundings: cluster.Surroundings
+
+
+@dataclass(frozen=True)
+class _Order:
+    """A job without its tensors: they are among the values that come with the task, at these places (-1: none).
+
+    ``extra`` are the places of its blocks of samples, and their labels.
+    """
+
+    number: int
+    job: TrainJob
+    vectors: tuple[int, int, int]
+    extra: tuple[tuple[int, np.ndarray], ...]
+
+
+class RayPool:
+    """Trainers on the cluster to which this process is connected. ``count`` limits the tasks at a time (None: all CPUs)."""
+
+    def __init__(
+        self, count: int | None, module: nn.Module, data: TrainingData, seed: int, forward_flops: float
+    ) -> None:
+        self._count = count
+        self._data = data
+        self._name = uuid.uuid4().hex
+        self._setup = ray.put(_Setup(module, seed, forward_flops, cluster.Surroundings()))
+        self._samples: dict[int, ObjectRef] = {}  # of clients, once they were needed
+        self._home: dict[int, str] = {}  # where clients were trained last
+
+    def close(self) -> None:
+        """Lets go of everything in the object store."""
+        self._samples.clear()
+
+    def train(self, jobs: Sequence[TrainJob], steps: Sequence[int]) -> Iterator[tuple[int, Trained]]:
+        """As `Trainer.train`; ``steps`` says how long each job is.
+
+        Raises the `HflError` that a task raised, or one of its own where a task was lost again and again.
+        """
+        stored: dict[int, ObjectRef] = {}  # each vector and each block once for all tasks of the wave
+        tasks = []
+        for node, share in self._deal(steps, [job.client for job in jobs]):
+            values = _Values(stored)
+            orders = [values.order(number, jobs[number]) for number in share]
+            clients = sorted({c for n in share for c in _clients(jobs[n].client)})
+            tasks.append(self._begin(_train, node, clients, orders, values.refs))
+        for results in self._results(tasks):
+            for number, state, own in results:
+                yield number, Trained(_own(state), None if own is None else _own(own))
+
+    def distil(self, jobs: Sequence[DistilJob], sizes: Sequence[float]) -> Iterator[tuple[int, Block]]:
+        """Distils clients' data; yields the number of each job and its result, in the order in which they end.
+
+        ``sizes`` says how long each job is. Raises as `train`.
+        """
+        tasks = []
+        for node, share in self._deal(sizes, [job.client for job in jobs]):
+            clients = sorted({jobs[n].client for n in share})
+            tasks.append(self._begin(_distil, node, clients, [(n, jobs[n]) for n in share], []))
+        for results in self._results(tasks):
+            for number, x, y in results:
+                yield number, (_own(x), _own(y))
+
+    def _deal(self, sizes: Sequence[float], trainees: Sequence[Trainee]) -> Iterator[tuple[str, list[int]]]:
+        """Divides jobs between CPUs; which machine is to do which. Remembers who is at home where from now on."""
+        hands = [node for node, cpus in cluster.nodes().items() for _ in range(cpus)][: self._count]
+        homes = [self._home.get(_clients(trainee)[0], "") for trainee in trainees]
+        for node, share in zip(hands, deal_near(sizes, homes, hands), strict=True):
+            self._home |= {c: node for n in share for c in _clients(trainees[n])}
+            if share:
+                yield node, share
+
+    def _begin(
+        self, work: Any, node: str, clients: list[int], orders: Sequence[Any], refs: list[ObjectRef]
+    ) -> ObjectRef:
+        for client in clients:
+            if client not in self._samples:
+                rows = self._data.parts[client]
+                self._samples[client] = ray.put((self._data.x[rows].numpy(), self._data.y[rows].numpy()))
+        task = ray.remote(work).options(
+            num_cpus=1, max_retries=cluster.LOST_TIMES, scheduling_strategy=cluster.near(node)
+        )
+        held = [self._samples[client] for client in clients]
+        # The setup stands in a list, so that it is fetched by those who do not have it yet, not by every task.
+        begun: ObjectRef = task.remote(self._name, [self._setup], clients, orders, *held, *refs)
+        return begun
+
+    def _results(self, tasks: list[ObjectRef]) -> Iterator[list[Any]]:
+        left = list(tasks)
+        try:
+            while left:
+                (done, *_), left = ray.wait(left)
+                yield cluster.result_of(done)
+        finally:
+            for task in left:
+                ray.cancel(task)
+
+
+class _Values:
+    """What a task is given beside its clients' samples: each value once in the object store, whoever asks for it."""
+
+    def __init__(self, stored: dict[int, ObjectRef]) -> None:
+        self._stored = stored
+        self._place: dict[int, int] = {}
+        self.refs: list[ObjectRef] = []
+
+    def order(self, number: int, job: TrainJob) -> _Order:
+        """A job in the form that travels."""
+        first, second, third = (self._at(v) for v in (job.weights, job.shared, job.own))
+        extra = tuple((self._at(x), y.numpy()) for x, y in job.extra)
+        return _Order(number, job.bare(), (first, second, third), extra)
+
+    def _at(self, value: Tensor | None) -> int:
+        if value is None:
+            return -1
+        if id(value) not in self._place:
+            if id(value) not in self._stored:
+                self._stored[id(value)] = ray.put(value.numpy())
+            self._place[id(value)] = len(self.refs)
+            self.refs.append(self._stored[id(value)])
+        return self._place[id(value)]
+
+
+def deal_near(sizes: Sequence[float], homes: Sequence[str], hands: Sequence[str]) -> list[list[int]]:
+    """Divides jobs between hands that stand on machines: the sums about equal, and jobs at home as far as that goes.
+
+    The longest jobs come first. Each goes to the hand on its home that has least so far, or, where that has its fair share
+    already, to whoever has least. ``homes`` names a machine for each job, ``hands`` one for each hand.
+    """
+    shares: list[list[int]] = [[] for _ in hands]
+    loads = [0.0] * len(hands)
+    limit = sum(sizes) / len(hands) * (1 + UNEVEN)
+    for number in sorted(range(len(sizes)), key=lambda n: -sizes[n]):
+        at_home = [h for h, node in enumerate(hands) if node == homes[number] and loads[h] + sizes[number] <= limit]
+        hand = min(at_home or range(len(hands)), key=loads.__getitem__)
+        shares[hand].append(number)
+        loads[hand] += sizes[number]
+    return shares
+
+
+_trainers: dict[str, tuple[Trainer, _Setup]] = {}  # of this process: that of the latest run
+
+
+def _trainer(name: str, held: list[ObjectRef]) -> tuple[Trainer, _Setup]:
+    if name not in _trainers:
+        torch.set_num_threads(1)
+        setup: _Setup = ray.get(held[0])
+        setup.surroundings.enter()
+        _trainers.clear()
+        nobody = TrainingData(torch.empty(0), torch.empty(0), [])
+        _trainers[name] = Trainer(setup.module, nobody, setup.seed, setup.forward_flops), setup
+    return _trainers[name]
+
+
+def _train(name: str, held: list[ObjectRef], clients: list[int], orders: list[_Order], *values: Any) -> Any:
+    """A task: trains its share of a wave."""
+    try:
+        trainer, _ = _trainer(name, held)
+        trainer.data = _gathered(clients, values[: len(clients)])
+        vectors = [torch.from_numpy(np.array(v)) for v in values[len(clients) :]]
+        found = []
+        for index, trained in trainer.train([_job(order, vectors) for order in orders]):
+            own = None if trained.own is None else trained.own.numpy()
+            found.append((orders[index].number, trained.state.numpy(), own))
+    except HflError as error:
+        return error
+    return found
+
+
+def _distil(
+    name: str, held: list[ObjectRef], clients: list[int], jobs: list[tuple[int, DistilJob]], *values: Any
+) -> Any:
+    """A task: distils the data of its share of clients."""
+    try:
+        _, setup = _trainer(name, held)
+        data = _gathered(clients, values)
+        found = []
+        for number, job in jobs:
+            x, y = distil_client(data.x, data.y, data.parts, job, setup.seed)
+            found.append((number, x.numpy(), y.numpy()))
+    except HflError as error:
+        return error
+    return found
+
+
+def _gathered(clients: list[int], samples: Sequence[tuple[np.ndarray, np.ndarray]]) -> TrainingData:
+    """The samples of these clients one after another, and who has which."""
+    ends = list(itertools.accumulate(len(y) for _, y in samples))
+    parts = {c: np.arange(end - len(y), end) for c, end, (_, y) in zip(clients, ends, samples, strict=True)}
+    x, y = (np.concatenate([each[k] for each in samples]) for k in (0, 1))
+    return TrainingData(torch.from_numpy(x), torch.from_numpy(y), parts)
+
+
+def _job(order: _Order, values: list[Tensor]) -> TrainJob:
+    weights, shared, own = (None if at < 0 else values[at] for at in order.vectors)
+    assert weights is not None
+    extra = tuple((values[at], torch.from_numpy(np.array(y))) for at, y in order.extra)
+    return replace(order.job, weights=weights, shared=shared, own=own, extra=extra)
+
+
+def _clients(trainee: Trainee) -> tuple[int, ...]:
+    return (trainee,) if isinstance(trainee, int) else trainee
+
+
+def _own(array: np.ndarray) -> Tensor:
+    """A tensor of this process, so that the object store can let go of the array."""
+    return torch.from_numpy(np.array(array))

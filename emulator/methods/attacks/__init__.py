@@ -1,0 +1,30 @@
+"""What malicious clients do, one attack a file.
+
+An attack is made once for a run and is told what happens in it. It may poison what clients train on (`Lab.poison`) and measure
+models (`Lab.measure`); it takes no emulated time and moves no bytes, so a run differs from a clean one by what is learned alone.
+
+An attack that is told of groups declares the fact ``groups=True``: it goes with methods that form some.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from emulator.methods.clusters import Clusters
+    from emulator.methods.training import Group
+
+
+class Attack:
+    """An attack that does nothing; each kind overrides what it wants to be told."""
+
+    def formed(self, groups: Sequence[Group]) -> None:
+        """Groups were formed, from all clients; they are about to train."""
+
+    def evaluated(self, round: int, clusters: Clusters, accuracy: float) -> None:  # noqa: A002
+        """The models of a round were evaluated; ``accuracy`` is the mean over clients, nan where it is not known."""
+
+    def facts(self) -> dict[str, Any]:
+        """What the run's summary says of the attack."""
+        return {}

@@ -1,0 +1,81 @@
+"""GAN recovery (S4 §V-B): a client uses the models that it receives to make images like those of others.
+
+It behaves as all clients do. Whenever an evaluation finds that the global model has first reached one of the given accuracies, it
+trains a generator against that model (see `emulator.learning.gan`). Nothing of this reaches the run: its accuracy, time and bytes
+are those of the run without the attack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
+
+from emulator.errors import InputError
+from emulator.learning.recovery import Recovered, RecoveryParams, check_images
+from emulator.methods.attacks import Attack
+from emulator.registry import Chosen, Scale, attacks
+
+if TYPE_CHECKING:
+    from emulator.methods.clusters import Clusters
+    from emulator.methods.session import Session
+
+Accuracy = Annotated[float, Field(gt=0, le=1)]
+LEAST_OTHERS = 4  # samples of others: the distance between two halves of them needs two in each
+
+
+class GanRecoveryParams(RecoveryParams):
+    """Who attacks, when, and how."""
+
+    client: Annotated[int, Field(ge=0)] = Field(
+        0, description="number of the attacker; its own samples are the real ones"
+    )
+    at: tuple[Accuracy, ...] = Field(
+        strict=False,
+        min_length=1,
+        description="accuracies (shares); the first evaluated model that has one is attacked",
+    )
+
+    def problems(self, scale: Scale) -> Iterable[tuple[str, str]]:
+        """A client that there is not, or accuracies that stand twice."""
+        if self.client >= scale.clients:
+            yield "client", f"there is no client {self.client}; they go from 0 to {scale.clients - 1}"
+        if scale.clients < 2:
+            yield "client", "there is nobody else whose images could be recovered"
+        if len(set(self.at)) < len(self.at):
+            yield "at", "an accuracy stands in it twice"
+
+
+@attacks.register("gan-recovery", GanRecoveryParams)
+class GanRecovery(Attack):
+    """GAN recovery: a client makes images like those of others with models that it receives (S4 Fig. 11)."""
+
+    def __init__(self, session: Session, params: GanRecoveryParams) -> None:
+        self._session = session
+        self._client = params.client
+        self._left = sorted(params.at)
+        self._shape = session.lab.sample_shape
+        check_images(self._shape)
+        own, total = int(session.lab.clients.samples[self._client]), int(session.lab.clients.samples.sum())
+        if not own or total - own < LEAST_OTHERS:
+            needs = f"the attack needs at least one, and {LEAST_OTHERS} of others"
+            raise InputError(f"client {self._client} has {own} of {total} samples; {needs}", "attacks.client")
+        how = RecoveryParams(**{name: getattr(params, name) for name in RecoveryParams.model_fields})
+        self._measurement = Chosen("measurement", "gan-recovery", how)
+
+    def evaluated(self, round: int, clusters: Clusters, accuracy: float) -> None:  # noqa: A002
+        """Attacks, where a further accuracy is reached, the model that the attacker receives."""
+        while self._left and accuracy >= self._left[0]:
+            model = clusters.models[int(clusters.of[self._client])]
+            found = self._session.lab.measure(self._measurement, [model], self._client)
+            recovered = Recovered.from_array(found, self._shape)
+            row = {"at": self._left.pop(0), "round": round, "accuracy": accuracy, "distance": recovered.distance}
+            others = {name: getattr(recovered, name) for name in ("untrained", "own", "floor")}
+            self._session.note("recovered", row | others)
+            self._session.keep_images(recovered.images, recovered.nearest)
+
+    def facts(self) -> dict[str, Any]:
+        """Who attacks, how often it did, and which accuracies were not reached."""
+        done = len(self._session.tables["recovered"])
+        return {"kind": "gan-recovery", "client": self._client, "attacked": done, "not_reached": list(self._left)}

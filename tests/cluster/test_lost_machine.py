@@ -1,0 +1,45 @@
+"""A Ray cluster of two machines (two Ray nodes on this one), of which one is lost in the middle of a run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from emulator import cluster
+from emulator.learning.memo import Memo
+from emulator.run import FILES, Watcher, execute
+from emulator.scenario import Loaded
+
+pytest.importorskip("ray")
+
+
+def test_a_machine_that_is_lost_changes_nothing(small: Callable[..., Loaded], tmp_path: Path) -> None:
+    from ray.cluster_utils import Cluster
+
+    loaded = small(
+        "data.partition.samples_per_client=400", "data.set={kind: synthetic, train_samples: 20000}", "stop.rounds=6"
+    )
+    execute(loaded, tmp_path / "local", Memo(None), max_workers=1)
+    machines = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    try:
+        lost = machines.add_node(num_cpus=1)
+        machines.wait_for_nodes()
+        with cluster.joined(machines.address, None):
+            there = cluster.nodes()
+            losing = threading.Timer(0.3, machines.remove_node, (lost,), {"allow_graceful": False})
+
+            def lose_one(round: int, metrics: dict[str, float]) -> None:  # noqa: A002
+                if round == 2:  # while the clients of the next round are trained
+                    losing.start()
+
+            execute(loaded, tmp_path / "ray", Memo(None), Watcher(lose_one), backend="ray")
+            losing.join()
+            assert (len(there), len(cluster.nodes())) == (2, 1)
+    finally:
+        machines.shutdown()
+    for name in set(FILES) - {"manifest.json"}:
+        if (tmp_path / "local" / name).exists():
+            assert (tmp_path / "ray" / name).read_bytes() == (tmp_path / "local" / name).read_bytes()

@@ -1,0 +1,177 @@
+"""Training and studies on a real Ray instance of this machine: the same files as without it, whatever is lost on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from scenario.command import ended, started
+from study.study_samples import write_study
+
+from emulator import cluster
+from emulator.errors import HflError
+from emulator.learning.memo import Memo
+from emulator.run import FILES, execute
+from emulator.scenario import Loaded, dump
+from tests.methods.test_hfldd import HFLDD
+from tests.methods.test_sequential import CHAINS
+
+ray = pytest.importorskip("ray")
+
+SAME = [name for name in FILES if name != "manifest.json"]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {name: (folder / name).read_bytes() for name in SAME if (folder / name).exists()}
+
+
+@pytest.fixture(scope="module")
+def two_workers() -> Iterator[None]:
+    with cluster.joined(None, 2):
+        yield
+
+
+def children(of: int) -> dict[int, str]:
+    """All processes below one, with their command lines."""
+    parents, words = {}, {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+                words[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+            except OSError:
+                continue  # it has ended meanwhile
+
+    def below(pid: int | None) -> bool:
+        return pid is not None and (pid == of or below(parents.get(pid)))
+
+    return {pid: words[pid] for pid in words if below(parents[pid])}
+
+
+class Killer:
+    """Kills a worker process while it does a task, as soon as there is one, once."""
+
+    def __init__(self, task: str, of: int) -> None:
+        self.killed: list[int] = []
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, args=(f"ray::{task}", of))
+
+    def _watch(self, name: str, of: int) -> None:
+        while not self._over.is_set() and not self.killed:
+            for pid, words in children(of).items():
+                if words.startswith(name):
+                    time.sleep(0.1)  # it is in the middle now
+                    os.kill(pid, signal.SIGKILL)
+                    self.killed.append(pid)
+                    break
+            time.sleep(0.01)
+
+    def __enter__(self) -> Killer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+
+LONGER = ("data.partition.samples_per_client=400", "data.set={kind: synthetic, train_samples: 20000}")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ("method.local.kind=scaffold",),
+        HFLDD,
+        (*CHAINS, "method.formation={kind: random, size: 4}", "method.sampling={kind: uniform, groups: 2}"),
+        ("attacks={kind: label-flip, superclients: 0.5, clients: 0.5, swap: [[0, 1]]}",),
+    ],
+    ids=["scaffold", "hfldd", "fedseq", "attacked"],
+)
+def test_two_workers_give_the_files_of_one_process(
+    two_workers: None, small: Callable[..., Loaded], tmp_path: Path, changes: tuple[str, ...]
+) -> None:
+    loaded = small(*changes)
+    execute(loaded, tmp_path / "local", Memo(None), max_workers=1)
+    execute(loaded, tmp_path / "ray", Memo(None), backend="ray")
+    assert contents(tmp_path / "ray") == contents(tmp_path / "local")
+
+
+def test_a_worker_that_is_killed_in_the_middle_changes_nothing(
+    two_workers: None, small: Callable[..., Loaded], tmp_path: Path
+) -> None:
+    loaded = small(*LONGER)
+    execute(loaded, tmp_path / "local", Memo(None), max_workers=1)
+    with Killer("_train", os.getpid()) as killer:
+        execute(loaded, tmp_path / "ray", Memo(None), backend="ray")
+    assert len(killer.killed) == 1
+    assert contents(tmp_path / "ray") == contents(tmp_path / "local")
+
+
+def test_a_training_that_diverges_fails_the_run_with_its_own_words(
+    two_workers: None, small: Callable[..., Loaded], tmp_path: Path
+) -> None:
+    loaded = small("method.local={learning_rate: 1e20, epochs: 5}")
+    with pytest.raises(HflError, match="diverged in round 1"):
+        execute(loaded, tmp_path / "ray", Memo(None), backend="ray")
+    assert json.loads((tmp_path / "ray" / "summary.json").read_text())["status"] == "failed"
+
+
+def test_a_driver_that_is_killed_goes_on_from_the_run_folder(small: Callable[..., Loaded], tmp_path: Path) -> None:
+    loaded = small("stop.rounds=40", "output.checkpoint=0 s", "output.plot=false")
+    execute(loaded, tmp_path / "local", Memo(None), max_workers=1)
+    (tmp_path / "scenario.yaml").write_text(dump(loaded.scenario))
+    words = ("run", str(tmp_path / "scenario.yaml"), "--out", str(tmp_path / "ray"), "--no-memo", "--backend", "ray")
+    killed = started(tmp_path, *words, "--workers", "2")
+    while not (tmp_path / "ray" / "metrics.csv").exists():
+        assert killed.poll() is None
+        time.sleep(0.01)
+    killed.kill()
+    killed.communicate()
+    assert not (tmp_path / "ray" / "summary.json").exists()
+    rest = started(tmp_path, *words, "--workers", "2")
+    done = ended(rest)
+    assert done.code == 0, done.err
+    assert contents(tmp_path / "ray") == contents(tmp_path / "local")
+
+
+STUDY = """
+name: two worlds
+scenario: tiny.yaml
+set: {stop.rounds: 25, output.checkpoint: 0 s, method.group_rounds: 2}
+grid:
+  data.partition.alpha: [0.3, 3.0]
+seeds: 2
+"""
+
+
+def test_a_study_goes_through_a_lost_worker_and_an_interruption(tmp_path: Path) -> None:
+    study = write_study(tmp_path, STUDY)
+    local = started(tmp_path, "study", str(study), "--out", str(tmp_path / "local"), "--no-memo")
+    words = ("study", str(study), "--out", str(tmp_path / "ray"), "--memo", str(tmp_path / "memo"), "--backend", "ray")
+    assert ended(local).code == 0
+    first = started(tmp_path, *words)
+    with Killer("_task", first.pid) as killer:
+        while not list((tmp_path / "ray").glob("*/metrics.csv")) or not killer.killed:
+            assert first.poll() is None
+            time.sleep(0.01)
+        first.send_signal(signal.SIGINT)
+        stopped = ended(first)
+    assert stopped.code == 130, stopped.err
+    states = [json.loads(f.read_text())["status"] for f in (tmp_path / "ray").glob("*/summary.json")]
+    assert "interrupted" in states
+    rest = started(tmp_path, *words)
+    done = ended(rest)
+    assert done.code == 0, done.err
+    runs = sorted(f.parent.name for f in (tmp_path / "local").glob("*/summary.json"))
+    assert len(runs) == 4
+    for run in runs:
+        assert contents(tmp_path / "ray" / run) == contents(tmp_path / "local" / run)
+    assert not (tmp_path / "ray" / ".seen-by").exists()
+    assert Memo(tmp_path / "memo").stats()["evaluation"][0] >= 4 * 25
