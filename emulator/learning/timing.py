@@ -151,7 +151,7 @@ class TimingLab:
             shape, classes = self._outline.shape, self._outline.classes
             return model_facts(untrained(self._scenario, shape, classes), shape, is_text(shape)).to_json()
 
-        return ModelFacts.from_json(self.memory.recall(content_key("facts", 2, self._keys.model), compute))
+        return ModelFacts.from_json(self.memory.recall(content_key("facts", 3, self._keys.model), compute))
 
     @cached_property
     def sample_shape(self) -> tuple[int, ...]:
