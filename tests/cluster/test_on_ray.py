@@ -91,8 +91,13 @@ LONGER = ("data.partition.samples_per_client=400", "data.set={kind: synthetic, t
         HFLDD,
         (*CHAINS, "method.formation={kind: random, size: 4}", "method.sampling={kind: uniform, groups: 2}"),
         ("attacks={kind: label-flip, superclients: 0.5, clients: 0.5, swap: [[0, 1]]}",),
+        (
+            "data.set={kind: leaf, task: shakespeare, generated: {owners: 8, samples: 10}}",
+            "data.partition=natural",
+            "model={kind: char-gru, embedding: 4, hidden: 8, layers: 1}",
+        ),
     ],
-    ids=["scaffold", "hfldd", "fedseq", "attacked"],
+    ids=["scaffold", "hfldd", "fedseq", "attacked", "text"],
 )
 def test_two_workers_give_the_files_of_one_process(
     two_workers: None, small: Callable[..., Loaded], tmp_path: Path, changes: tuple[str, ...]
