@@ -28,7 +28,7 @@ import numpy as np
 from pydantic import Field
 
 from emulator.errors import HflError, InputError
-from emulator.registry import Params
+from emulator.registry import Params, Scale
 from emulator.rng import stream
 
 if TYPE_CHECKING:
@@ -58,6 +58,11 @@ class DistillationParams(Params):
     bias_variance: Annotated[float, Field(ge=0)] = Field(0.01, description="variance of that network's biases")
     learn_labels: bool = Field(False, description="distil labels too: training then has soft targets")
 
+    def problems(self, scale: Scale) -> Iterator[tuple[str, str]]:
+        """Samples that are no images, where that is known."""
+        if scale.shape is not None and (why := _not_distillable(scale.shape)):
+            yield "", why
+
     def count(self, samples: int) -> int:
         """How many images a client of so many samples ends up with."""
         return min(samples, self.images)
@@ -74,9 +79,14 @@ class DistilJob:
 
 def check_distillable(shape: tuple[int, ...]) -> None:
     """Raises `InputError` where samples of this shape are no images: what is distilled moves by gradients, and tokens cannot."""
-    if len(shape) != 3:
-        message = f"only images can be distilled; the samples have the shape {shape}: take another data set or method"
-        raise InputError(message, "method.training")
+    if why := _not_distillable(shape):
+        raise InputError(why, "method.training")
+
+
+def _not_distillable(shape: tuple[int, ...]) -> str:
+    if len(shape) == 3:
+        return ""
+    return f"only images can be distilled; the samples have the shape {shape}: take another data set or method"
 
 
 def distil_client(

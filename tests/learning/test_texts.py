@@ -225,6 +225,9 @@ def test_texts_cannot_be_distilled(small: Small) -> None:
     with pytest.raises(InputError, match="only images can be distilled") as caught:
         session.env.run(session.env.process(session.scenario.method(session)))
     assert caught.value.key == "method.training"
+    leaf = "data={set: {kind: leaf, task: shakespeare, generated: {}}, partition: natural, public: 2}"
+    with pytest.raises(InputError, match=r"method\.training: only images can be distilled"):  # before anything is read
+        small(leaf, "model=char-lstm", "method={preset: hfldd}", "topology.edges=0")
 
 
 def test_texts_cannot_be_rotated(small: Small) -> None:
