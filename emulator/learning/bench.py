@@ -17,10 +17,11 @@ BATCH = 1024  # samples of one forward pass
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples and their labels."""
+    """Samples and their labels; of test samples also their owners, where these are known (see `ArraySet`)."""
 
     x: Tensor
     y: Tensor
+    owners: np.ndarray | None = None
 
 
 @dataclass(frozen=True)

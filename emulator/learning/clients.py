@@ -33,6 +33,20 @@ class ClientData:
         self._scenario = scenario
 
     @cached_property
+    def people(self) -> np.ndarray:
+        """The owner behind each client, int64 [clients], where each holds samples of one and there are test samples of all.
+
+        Otherwise there is nobody in it.
+        """
+        owners, tested = self.arrays.owners, self.arrays.test_owners
+        if owners is None or tested is None:
+            return np.zeros(0, np.int64)
+        behind = [np.unique(owners[part]) for part in self.parts]
+        if any(len(each) != 1 for each in behind) or not np.isin(np.concatenate(behind), tested).all():
+            return np.zeros(0, np.int64)
+        return np.concatenate(behind)
+
+    @cached_property
     def public_samples(self) -> tuple[np.ndarray, np.ndarray]:
         """The public samples and their labels, in the order of their data set; read when first asked for, if from another set."""
         if self._scenario.data.public_set is not None:

@@ -175,7 +175,8 @@ class Engine:
 
     def _samples(self, on: str, client: int | None) -> Samples:
         if on == "test":
-            return Samples(self._x_test, self._y_test)
+            owners = self.data.arrays.test_owners
+            return Samples(self._x_test, self._y_test, None if owners is None else owners[: len(self._y_test)])
         if on == "public":
             x, y = self.data.public_samples
             return Samples(torch.from_numpy(x), torch.from_numpy(y))

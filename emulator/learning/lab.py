@@ -58,12 +58,14 @@ class ClientFacts:
     """What is known of the clients' data without seeing a sample: int64 ``label_counts`` [clients, classes].
 
     Where the partition makes clusters, int64 [clients]: the true cluster of each client, to judge clusters that are found, and by
-    how many quarter turns its images are rotated.
+    how many quarter turns its images are rotated. Where each client is one person, of whom there are test samples too, ``people``
+    numbers them, int64 [clients].
     """
 
     label_counts: np.ndarray
     clusters: np.ndarray | None = None
     turns: np.ndarray | None = None
+    people: np.ndarray | None = None
 
     @cached_property
     def samples(self) -> np.ndarray:
@@ -129,8 +131,13 @@ class Lab:
         """What is known of the clients' data."""
 
         raw = self.memory.recall(content_key("clients", self._data_key), lambda: to_npy(self._data.label_counts))
-        if not self._scenario.data.partition.plugin.facts.get("clusters"):
-            return ClientFacts(from_npy(raw))
+        facts = self._scenario.data.partition.plugin.facts
+        if not facts.get("clusters"):
+            people = np.zeros(0)
+            if facts.get("owners"):
+                key = content_key("people", self._data_key)
+                people = from_npy(self.memory.recall(key, lambda: to_npy(self._data.people)))
+            return ClientFacts(from_npy(raw), people=people if len(people) else None)
         truth = self.memory.recall(content_key("clusters", self._data_key), lambda: to_npy(self._data.truth))
         return ClientFacts(from_npy(raw), *from_npy(truth))
 

@@ -127,18 +127,28 @@ class ByLabelParams(Params):
 def by_label(bench: Bench, params: ByLabelParams) -> np.ndarray:
     """Of each label: its test samples, how many of them are recognised, and the sum of their cross-entropies [3, classes]."""
     import torch
-    from torch.nn import functional
 
     if params.turns:
         x = torch.rot90(bench.samples.x, params.turns, (2, 3)).contiguous()
         bench = replace(bench, samples=replace(bench.samples, x=x))
+    return _counted(bench, bench.samples.y.numpy(), bench.classes)
+
+
+@measurements.register("by-owner", on="test", version=1)
+def by_owner(bench: Bench, params: NoParams) -> np.ndarray:
+    """As by-label, of each owner [3, owners]: test samples, how many are recognised, and the sum of their cross-entropies."""
+    owners = bench.samples.owners
+    assert owners is not None
+    return _counted(bench, owners + 1, int(owners.max()) + 2)[:, 1:]  # those who have no training samples are -1
+
+
+def _counted(bench: Bench, kinds: np.ndarray, count: int) -> np.ndarray:
+    """Of each kind of test samples: how many there are, how many are recognised, and the sum of their cross-entropies."""
+    from torch.nn import functional
+
     scores, labels = bench.scores(bench.states[0]).double(), bench.samples.y
-    rows = (
-        torch.ones(len(labels)),
-        scores.argmax(1) == labels,
-        functional.cross_entropy(scores, labels, reduction="none"),
-    )
-    return np.stack([np.bincount(labels.numpy(), row.numpy(), bench.classes) for row in rows])
+    right, losses = scores.argmax(1) == labels, functional.cross_entropy(scores, labels, reduction="none")
+    return np.stack([np.bincount(kinds, row, count) for row in (np.ones(len(labels)), right.numpy(), losses.numpy())])
 
 
 class FisherParams(Params):

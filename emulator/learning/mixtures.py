@@ -3,6 +3,9 @@
 A test set of that distribution need not be drawn. A model's accuracy on it is the mean of its accuracies on the single labels,
 weighted by how often the clients hold each, on images rotated as the clients' are. So one table for each rotation (the
 measurement ``by-label``) serves every client and every cluster, and all test samples count.
+
+Where clients are people and there are test samples of each, a model's accuracy is that on a person's own (``by-owner``), and of
+several people the mean, weighted by how many samples they train on.
 """
 
 from __future__ import annotations
@@ -44,6 +47,8 @@ def evaluate_each(lab: Lab, cases: Sequence[tuple[Handle, Sequence[int]]]) -> li
     from emulator.learning.lab import Evaluation
 
     facts = lab.clients
+    if facts.people is not None:
+        return _by_person(lab, cases, facts.people)
     tables: dict[tuple[Handle, int], np.ndarray] = {}
     for turn in range(4):
         models = list(dict.fromkeys(model for model, clients in cases if turn in _turns(facts, clients)))
@@ -54,6 +59,25 @@ def evaluate_each(lab: Lab, cases: Sequence[tuple[Handle, Sequence[int]]]) -> li
         turns = _turns(facts, clients)
         of_model = {turn: tables[model, turn] for turn in np.unique(turns).tolist()}
         results.append(Evaluation(*expected(of_model, facts.label_counts[list(clients)], turns)))
+    return results
+
+
+def _by_person(lab: Lab, cases: Sequence[tuple[Handle, Sequence[int]]], people: np.ndarray) -> list[Evaluation]:
+    from emulator.learning.lab import Evaluation
+
+    models = list(dict.fromkeys(model for model, _ in cases))
+    measurement = Chosen("measurement", "by-owner", measurements["by-owner"].params())
+    measured = lab.measure_all(measurement, [([model], None) for model in models])
+    count = int(people.max()) + 1
+    tables = {m: np.pad(table, ((0, 0), (0, count)))[:, :count] for m, table in zip(models, measured, strict=True)}
+    results = []
+    for model, clients in cases:
+        tested, right, losses = tables[model][:, people[list(clients)]]
+        if not tested.all():
+            message = f"there is no test sample of the person behind client {clients[int(np.argmin(tested))]}"
+            raise InputError(f"{message}; test on more samples", "evaluate.samples")
+        weights = lab.clients.samples[list(clients)]
+        results.append(Evaluation(*(float(np.average(each / tested, weights=weights)) for each in (right, losses))))
     return results
 
 

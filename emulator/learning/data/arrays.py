@@ -16,7 +16,8 @@ class ArraySet:
     ``x_train`` and ``x_test`` are float32 [samples, channels, height, width], normalised, or of language int64
     [samples, length], tokens in [0, classes); ``y_train`` and ``y_test`` int64 labels in [0, classes). Where every
     training sample belongs to somebody (a writer, a speaker), ``owners`` numbers them, int64 from 0, in the order
-    of ``owner_names``.
+    of ``owner_names``. Where test samples do too, ``test_owners`` are the same numbers, or -1 for people without
+    training samples.
     """
 
     x_train: np.ndarray
@@ -26,6 +27,7 @@ class ArraySet:
     classes: int
     owners: np.ndarray | None = None
     owner_names: tuple[str, ...] = ()
+    test_owners: np.ndarray | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -60,6 +62,12 @@ def numbered(names: Sequence[str]) -> tuple[np.ndarray, tuple[str, ...]]:
     ordered = sorted(set(names), key=_by_value)
     number = {name: i for i, name in enumerate(ordered)}
     return np.array([number[name] for name in names], np.int64), tuple(ordered)
+
+
+def numbered_as(names: Sequence[str], owners: Sequence[str]) -> np.ndarray:
+    """The owner of every test sample as a number, int64: the place of its name among those of the owners, or -1."""
+    number = {name: i for i, name in enumerate(owners)}
+    return np.array([number.get(name, -1) for name in names], np.int64)
 
 
 def _by_value(name: str) -> tuple[list[str | int], str]:

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from emulator.errors import InputError, quote_all
-from emulator.learning.data.arrays import ArraySet, numbered, standardise
+from emulator.learning.data.arrays import ArraySet, numbered, numbered_as, standardise
 from emulator.learning.data.folders import KEY, FolderParams, fingerprint, folder_of, generated_fingerprint, wrong
 from emulator.learning.data.text import CHARACTERS, RESERVED, Sentence, characters, most_frequent, sentences, tokens
 from emulator.registry import data_sets
@@ -106,7 +106,8 @@ def leaf(params: LeafParams) -> ArraySet:
     if params.task == "femnist":
         standardise(x_train, x_test, (0, 1, 2, 3))
     owners, names = numbered([user for user, (_, y) in train for _ in range(len(y))])
-    return ArraySet(x_train, y_train, x_test, y_test, params.classes, owners, names)
+    tested = numbered_as([user for user, (_, y) in test for _ in range(len(y))], names)
+    return ArraySet(x_train, y_train, x_test, y_test, params.classes, owners, names, tested)
 
 
 def _files(folder: Path, part: str) -> list[Path]:

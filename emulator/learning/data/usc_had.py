@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field
 
 from emulator.errors import InputError
-from emulator.learning.data.arrays import ArraySet, numbered, standardise
+from emulator.learning.data.arrays import ArraySet, numbered, numbered_as, standardise
 from emulator.learning.data.folders import KEY, FolderParams, fingerprint, folder_of, generated_fingerprint, wrong
 from emulator.registry import data_sets
 
@@ -85,8 +85,9 @@ def usc_had(params: UscHadParams) -> ArraySet:
     x_train, x_test = (np.concatenate([x for x, _, _ in part])[:, None] for part in parts.values())
     y_train, y_test = (np.array([y for x, y, _ in part for _ in x], np.int64) for part in parts.values())
     standardise(x_train, x_test, (0, 1, 3))
-    owners = numbered([subject for x, _, subject in parts["train"] for _ in x])
-    return ArraySet(x_train, y_train, x_test, y_test, ACTIVITIES, *owners)
+    owners, names = numbered([subject for x, _, subject in parts["train"] for _ in x])
+    tested = numbered_as([subject for x, _, subject in parts["test"] for _ in x], names)
+    return ArraySet(x_train, y_train, x_test, y_test, ACTIVITIES, owners, names, tested)
 
 
 def _trials(folder: Path) -> Trials:
