@@ -60,6 +60,7 @@ def test_no_cell_is_empty(paper: str) -> None:
     for row in rows_of(paper):
         assert len(row) == len(COLUMNS), row
         assert all(row), row
+        assert "to come" not in " ".join(row), row
 
 
 def test_what_the_page_names_exists_and_is_run_by_the_right_command() -> None:
