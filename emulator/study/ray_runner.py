@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 LOOK_EVERY_S = 0.2
 STOPPED_WITHIN_S = 30.0  # so long does an interrupted study wait for runs to write what they need to go on
+SAID_WITHIN_S = 2.0  # and so long for what they have to say when Ray says that they are over
 MARKER = ".seen-by"
 
 
@@ -216,10 +217,14 @@ class _Study:
         self._listen()
         for task in self._active:
             ray.cancel(task)
-        left = self._begun & {run.name for run in self._active.values()}
+        left, tasks = self._begun & {run.name for run in self._active.values()}, list(self._active)
         until = time.monotonic() + STOPPED_WITHIN_S
         while left and time.monotonic() < until:
-            time.sleep(LOOK_EVERY_S)
+            if tasks:
+                _, tasks = ray.wait(tasks, num_returns=len(tasks), timeout=LOOK_EVERY_S)
+                until = until if tasks else time.monotonic() + SAID_WITHIN_S
+            else:
+                time.sleep(LOOK_EVERY_S)
             for name, message in self._messages():
                 if isinstance(message, Stopped):
                     self._bring_back(name, message.packed)

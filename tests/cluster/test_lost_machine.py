@@ -15,6 +15,14 @@ from emulator.scenario import Loaded
 
 pytest.importorskip("ray")
 
+# Ray takes a machine for lost after half a minute; here after two seconds.
+QUICK = {
+    "health_check_initial_delay_ms": 1000,
+    "health_check_period_ms": 500,
+    "health_check_timeout_ms": 1000,
+    "health_check_failure_threshold": 3,
+}
+
 
 def test_a_machine_that_is_lost_changes_nothing(small: Callable[..., Loaded], tmp_path: Path) -> None:
     from ray.cluster_utils import Cluster
@@ -23,7 +31,9 @@ def test_a_machine_that_is_lost_changes_nothing(small: Callable[..., Loaded], tm
         "data.partition.samples_per_client=400", "data.set={kind: synthetic, train_samples: 20000}", "stop.rounds=6"
     )
     execute(loaded, tmp_path / "local", Memo(None), max_workers=1)
-    machines = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    machines = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False, "_system_config": QUICK}
+    )
     try:
         lost = machines.add_node(num_cpus=1)
         machines.wait_for_nodes()
