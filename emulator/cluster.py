@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from emulator import __version__, plugins
@@ -82,10 +83,14 @@ def _check(address: str) -> None:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What must be the same where tasks run: versions, the user's modules, and the command that was given (for manifests)."""
+    """What must be the same where tasks run: versions, the user's modules, and the command that was given (for manifests).
+
+    ``folder`` is where relative paths begin, on machines that have it.
+    """
 
     path: list[str] = field(default_factory=lambda: list(sys.path))  # where modules are looked for
     command: list[str] = field(default_factory=lambda: list(sys.argv))
+    folder: Path = field(default_factory=Path.cwd)
     plugins: list[str] = field(default_factory=lambda: list(plugins.loaded))
     versions: dict[str, str] = field(default_factory=lambda: _versions())
 
@@ -99,6 +104,8 @@ class Surroundings:
                     "every machine of the cluster needs the same versions"
                 )
         sys.argv[:] = self.command
+        if self.folder.is_dir():
+            os.chdir(self.folder)
         sys.path += [p for p in self.path if p not in sys.path]
         plugins.load([name for name in self.plugins if name not in plugins.loaded])
 

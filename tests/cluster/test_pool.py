@@ -139,6 +139,18 @@ def test_other_versions_elsewhere_are_refused(order: RunOrder) -> None:
         other.surroundings.enter()
 
 
+def test_relative_paths_begin_where_the_command_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["other"])
+    here = cluster.Surroundings(command=["hfl", "study"], folder=tmp_path / "there")
+    here.enter()
+    assert Path.cwd() == tmp_path / "there"
+    assert sys.argv == ["hfl", "study"]
+    replace(here, folder=tmp_path / "nowhere").enter()
+    assert Path.cwd() == tmp_path / "there"
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
