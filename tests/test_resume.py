@@ -21,7 +21,7 @@ from emulator.run import Watcher, execute, prepare
 from emulator.scenario import Loaded, dump, load
 
 FILES = ("metrics.csv", "ledger.parquet", "energy.csv", "summary.json", "scenario.yaml", "memory.json")
-KILLS = {"sgd": 20, "scaffold": 8}
+KILLS = {"sgd": 20, "scaffold": 5}
 
 
 def contents(folder: Path) -> dict[str, bytes]:

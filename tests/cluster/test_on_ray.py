@@ -154,7 +154,7 @@ def test_a_driver_that_is_killed_goes_on_from_the_run_folder(
 STUDY = """
 name: two seeds
 scenario: tiny.yaml
-set: {stop.rounds: 60, output.checkpoint: 0 s, method.group_rounds: 2}
+set: {stop.rounds: 30, output.checkpoint: 0 s, method.group_rounds: 2}
 seeds: 2
 """
 
@@ -182,4 +182,4 @@ def test_a_study_goes_through_a_lost_worker_and_an_interruption(two_workers: Non
         execute(run.loaded, tmp_path / "local" / run.name, Memo(None), max_workers=1)
         assert contents(out / run.name) == contents(tmp_path / "local" / run.name)
     assert not (out / ".seen-by").exists()
-    assert Memo(tmp_path / "memo").stats()["evaluation"][0] >= 2 * 60
+    assert Memo(tmp_path / "memo").stats()["evaluation"][0] >= 2 * 30
