@@ -13,6 +13,7 @@ from types import FrameType
 
 from rich.markup import escape
 
+from emulator import interruption
 from emulator.cli import (  # noqa: F401 (they register their commands)
     calibrate,
     choosing,
@@ -38,7 +39,8 @@ def main() -> None:
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        app()
+        with interruption.heard():
+            app()
     except HflError as error:
         err.print(f"[red]error:[/] {escape(str(error))}")
         sys.exit(error.exit_code)

@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from types import FrameType
 
-from emulator import checkpoint, plugins
+from emulator import checkpoint, interruption, plugins
 from emulator.errors import HflError
 from emulator.files import write_json
 from emulator.learning.memo import Memo
@@ -102,7 +102,9 @@ def work(pipe: Connection, lifeline: Connection, setup: Setup) -> None:
                 if isinstance(order, ReplayOrder)
                 else partial(_run, order, memo, pipe)
             )
-            pipe.send(Ended(cannot or error_of(action)))
+            with interruption.heard():
+                ended = Ended(cannot or error_of(action))
+            pipe.send(ended)
     except (KeyboardInterrupt, EOFError, OSError):
         sys.exit(130)
 
