@@ -24,7 +24,6 @@ QUICK = {
 }
 
 
-@pytest.mark.slow  # Ray needs its time to start two nodes and to miss one
 def test_a_machine_that_is_lost_changes_nothing(small: Callable[..., Loaded], tmp_path: Path) -> None:
     from ray.cluster_utils import Cluster
 
