@@ -1,4 +1,4 @@
-"""What the world of time needs to know of a model: how large it is and how much arithmetic it takes.
+"""What is known of models and clients' data without seeing either: size and arithmetic of a model, how good it is, who holds what.
 
 Does not import torch by itself: remembered facts are read without it.
 """
@@ -10,7 +10,10 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 if TYPE_CHECKING:
     from torch import nn
@@ -46,6 +49,34 @@ class ModelFacts:
         """The facts that `to_json` wrote."""
         found = json.loads(stored)
         return cls(**found | {"layers": tuple((str(name), int(size)) for name, size in found["layers"])})
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How good a model is on the test set, or on test data as some clients hold it; nan where that was not measured."""
+
+    accuracy: float
+    loss: float
+
+
+@dataclass(frozen=True)
+class ClientFacts:
+    """What is known of the clients' data without seeing a sample: int64 ``label_counts`` [clients, classes].
+
+    Where the partition makes clusters, int64 [clients]: the true cluster of each client, to judge clusters that are found, and by
+    how many quarter turns its images are rotated. Where each client is one person, of whom there are test samples too, ``people``
+    numbers them, int64 [clients].
+    """
+
+    label_counts: np.ndarray
+    clusters: np.ndarray | None = None
+    turns: np.ndarray | None = None
+    people: np.ndarray | None = None
+
+    @cached_property
+    def samples(self) -> np.ndarray:
+        """Samples of each client."""
+        return np.asarray(self.label_counts.sum(axis=1))
 
 
 def model_facts(module: nn.Module, shape: tuple[int, ...], tokens: bool = False) -> ModelFacts:

@@ -14,7 +14,6 @@ import importlib.metadata
 import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary, ref
@@ -23,7 +22,7 @@ import numpy as np
 
 from emulator.cluster import Backend
 from emulator.learning import mixtures
-from emulator.learning.facts import ModelFacts
+from emulator.learning.facts import ClientFacts, Evaluation, ModelFacts
 from emulator.learning.keys import Keys, content_key, from_npy, text_key, to_npy
 from emulator.learning.memo import RunMemory
 from emulator.learning.recipes import Combine, Distil, Distilled, Initial, Recipe, Swaps, Train, Trainee, Zeros
@@ -43,34 +42,6 @@ NUMERICS = 3  # raise it whenever a change to our own arithmetic may change a re
 MEASURED_BYTES = 2**29  # of models whose values are computed before the first of them is measured, at most
 
 Subject = tuple[Sequence["Handle"], int | None]  # what is measured: models, and whose samples (None: no client's)
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """How good a model is on the test set, or on test data as some clients hold it; nan where that was not measured."""
-
-    accuracy: float
-    loss: float
-
-
-@dataclass(frozen=True)
-class ClientFacts:
-    """What is known of the clients' data without seeing a sample: int64 ``label_counts`` [clients, classes].
-
-    Where the partition makes clusters, int64 [clients]: the true cluster of each client, to judge clusters that are found, and by
-    how many quarter turns its images are rotated. Where each client is one person, of whom there are test samples too, ``people``
-    numbers them, int64 [clients].
-    """
-
-    label_counts: np.ndarray
-    clusters: np.ndarray | None = None
-    turns: np.ndarray | None = None
-    people: np.ndarray | None = None
-
-    @cached_property
-    def samples(self) -> np.ndarray:
-        """Samples of each client."""
-        return np.asarray(self.label_counts.sum(axis=1))
 
 
 def keys_of(scenario: Scenario) -> Keys:

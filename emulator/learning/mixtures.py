@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from emulator.errors import InputError
+from emulator.learning.facts import ClientFacts, Evaluation
 from emulator.registry import Chosen, measurements
 
 if TYPE_CHECKING:
-    from emulator.learning.lab import ClientFacts, Evaluation, Handle, Lab
+    from emulator.learning.lab import Handle, Lab
 
 
 def evaluate_cluster(lab: Lab, model: Handle, cluster: int) -> Evaluation:
@@ -44,8 +45,6 @@ def evaluate_clients(lab: Lab, models: Sequence[Handle]) -> list[Evaluation]:
 
 def evaluate_each(lab: Lab, cases: Sequence[tuple[Handle, Sequence[int]]]) -> list[Evaluation]:
     """Each model on test data as its clients hold it; what is missing is trained together."""
-    from emulator.learning.lab import Evaluation
-
     facts = lab.clients
     if facts.people is not None:
         return _by_person(lab, cases, facts.people)
@@ -63,8 +62,6 @@ def evaluate_each(lab: Lab, cases: Sequence[tuple[Handle, Sequence[int]]]) -> li
 
 
 def _by_person(lab: Lab, cases: Sequence[tuple[Handle, Sequence[int]]], people: np.ndarray) -> list[Evaluation]:
-    from emulator.learning.lab import Evaluation
-
     models = list(dict.fromkeys(model for model, _ in cases))
     measurement = Chosen("measurement", "by-owner", measurements["by-owner"].params())
     measured = lab.measure_all(measurement, [([model], None) for model in models])

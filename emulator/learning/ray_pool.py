@@ -25,11 +25,10 @@ from emulator.learning.brought import Block
 from emulator.learning.distillation import DistilJob, distil_client
 from emulator.learning.recipes import Trainee
 from emulator.learning.trainer import Trained, Trainer, TrainingData, TrainJob
+from emulator.learning.workers import deal_near
 
 if TYPE_CHECKING:
     from ray import ObjectRef
-
-UNEVEN = 0.1  # by how much of a fair share a machine may be loaded more, so that clients stay where their samples are
 
 
 @dataclass(frozen=True)
@@ -159,23 +158,6 @@ class _Values:
             self._place[id(value)] = len(self.refs)
             self.refs.append(self._stored[id(value)])
         return self._place[id(value)]
-
-
-def deal_near(sizes: Sequence[float], homes: Sequence[str], hands: Sequence[str]) -> list[list[int]]:
-    """Divides jobs between hands that stand on machines: the sums about equal, and jobs at home as far as that goes.
-
-    The longest jobs come first. Each goes to the hand on its home that has least so far, or, where that has its fair share
-    already, to whoever has least. ``homes`` names a machine for each job, ``hands`` one for each hand.
-    """
-    shares: list[list[int]] = [[] for _ in hands]
-    loads = [0.0] * len(hands)
-    limit = sum(sizes) / len(hands) * (1 + UNEVEN)
-    for number in sorted(range(len(sizes)), key=lambda n: -sizes[n]):
-        at_home = [h for h, node in enumerate(hands) if node == homes[number] and loads[h] + sizes[number] <= limit]
-        hand = min(at_home or range(len(hands)), key=loads.__getitem__)
-        shares[hand].append(number)
-        loads[hand] += sizes[number]
-    return shares
 
 
 _trainers: dict[str, tuple[Trainer, _Setup]] = {}  # of this process: that of the latest run

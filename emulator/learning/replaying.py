@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from emulator.errors import HflError
-from emulator.learning.lab import Evaluation, Handle, Lab
+from emulator.learning.facts import Evaluation
+from emulator.learning.lab import Handle, Lab
 from emulator.learning.memo import RunMemory
 from emulator.learning.recipes import Distilled, Recipe, Train, Trainee
 from emulator.learning.timing import NOT_MEASURED

@@ -22,9 +22,9 @@ import numpy as np
 from emulator.errors import InputError
 from emulator.learning.clients import Dealt, deal_out, outline_of
 from emulator.learning.data.arrays import Outline, is_text
-from emulator.learning.facts import ModelFacts
+from emulator.learning.facts import ClientFacts, Evaluation, ModelFacts
 from emulator.learning.keys import content_key, from_npy, to_npy
-from emulator.learning.lab import ClientFacts, Evaluation, Handle, Subject, keys_of
+from emulator.learning.lab import Handle, Subject, keys_of
 from emulator.learning.memo import RunMemory
 from emulator.learning.recipes import Distilled, Swaps, Trainee
 from emulator.registry import Chosen

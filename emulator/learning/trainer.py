@@ -20,18 +20,17 @@ import torch
 from torch import Tensor, nn
 
 from emulator.errors import HflError
-from emulator.learning.brought import Block, fetch, joined, soft_classes
+from emulator.learning.brought import Block, fetch, soft_classes
+from emulator.learning.drawing import Drawn, Masks, own_dropouts
 from emulator.learning.flat import FlatModel
 from emulator.learning.layers import are_tokens, classifier_of
 from emulator.learning.recipes import Swaps, Trainee
 from emulator.learning.rules import LocalParams, Rule
 from emulator.learning.stacked import CannotStackError, StackedModel
 from emulator.registry import Chosen
-from emulator.rng import derive, stream
 
 COPIES = 10  # clients in a stack
 _NOTHING = torch.empty(0)
-POOLED = -1  # what random streams call the samples of several clients in one place
 # Forward FLOPs of a batch from which on arithmetic dominates and stacking gains nothing (benchmarks/training.py --models shows
 # both ways for every model). Convolutions on images of one channel gain from company for longer: alone they are inefficient.
 STACK_BELOW_FLOPS = 2.5e7
@@ -118,7 +117,7 @@ class Trainer:
         except CannotStackError as error:
             self._stacked, self.why_not_stacked = None, str(error)
         self._stack_below_flops = STACK_ONE_CHANNEL_BELOW_FLOPS if _convolves_one_channel(module) else STACK_BELOW_FLOPS
-        self._dropouts = _own_dropouts(module)
+        self._dropouts = own_dropouts(module)
         self._single = FlatModel(module)
 
     @cached_property
@@ -157,7 +156,7 @@ class Trainer:
         model.module.train(only is None)
         sizes = [p.numel() for p in model.module.parameters()]
         update = Update(job, [vector[: model.size] for vector in job.vectors()], _mask(sizes, only))
-        drawn = _Drawn(job, self.data, self._seed)
+        drawn = Drawn(job, self.data, self._seed)
         for step in range(drawn.steps):
             batch = drawn.batch(step)
             for dropout in self._dropouts:
@@ -190,7 +189,7 @@ class Trainer:
             for i in range(COPIES):
                 if places[i] is None and waiting:
                     number = waiting.popleft()
-                    places[i] = _Place(number, _Drawn(jobs[number], self.data, self._seed))
+                    places[i] = _Place(number, Drawn(jobs[number], self.data, self._seed))
                     stack.put(stack.weights, i, jobs[number].weights)
                     for vector, single in zip(update.vectors, jobs[number].vectors(), strict=True):
                         stack.put(vector, i, single)
@@ -199,7 +198,7 @@ class Trainer:
             batches = [nothing if p is None else p.drawn.padded(p.step, rows) for p in places]
             index, weight = (torch.stack([b[k] for b in batches]) for k in (0, 1))
             if self._dropouts and only is None:
-                stack.drop = _Masks([None if p is None else p.drawn.counted(p.step) for p in places], rows)
+                stack.drop = Masks([None if p is None else p.drawn.counted(p.step) for p in places], rows)
             elif self._dropouts:
                 stack.drop = lambda shape, p: torch.ones(COPIES, rows, *shape)
             brought = [None if p is None else p.drawn.brought for p in places]
@@ -229,7 +228,7 @@ class _Place:
     """Who is in a place of the stack, and how far."""
 
     number: int
-    drawn: _Drawn
+    drawn: Drawn
     step: int = 0
 
 
@@ -271,108 +270,11 @@ class Update:
         weights.sub_(direction, alpha=self._step_size)
 
 
-class _Drawn:
-    """What a training draws from its random streams: the batches of every epoch, and generators of dropout masks."""
-
-    def __init__(self, job: TrainJob, data: TrainingData, seed: int) -> None:
-        self._job = job
-        self._seed = seed
-        self._mine = data.of(job.client)
-        self._name = job.client if isinstance(job.client, int) else POOLED
-        self.brought = joined(job.extra) if job.extra else None
-        if self.brought is not None:
-            behind = np.arange(len(data.y), len(data.y) + len(self.brought[1]))
-            self._mine = np.concatenate([self._mine, behind])
-        self._rows: int = job.rule.params.batch_size
-        self._each: int = -(-len(self._mine) // self._rows)
-        self.steps: int = self._each * job.rule.params.epochs
-        self.generator = torch.Generator()
-        self._order = torch.empty(0, dtype=torch.int64)
-
-    def _names(self, step: int) -> tuple[int, int, int]:
-        return self._name, self._job.round, self._job.first_epoch + step // self._each
-
-    def begins_epoch(self, step: int) -> bool:
-        return step % self._each == 0
-
-    def batch(self, step: int) -> Tensor:
-        """The indices of a step's samples. Steps must be asked for in order."""
-        if self.begins_epoch(step):
-            order = stream(self._seed, "batches", *self._names(step)).permutation(self._mine)
-            self._order = torch.from_numpy(order)
-            self.generator.manual_seed(derive(self._seed, "dropout", *self._names(step)))
-        start = step % self._each * self._rows
-        return self._order[start : start + self._rows]
-
-    def padded(self, step: int, rows: int) -> tuple[Tensor, Tensor]:
-        """A step's indices and the weights of its samples in the loss, padded with samples of weight 0."""
-        batch = self.batch(step)
-        count = len(batch)
-        if count == rows:
-            return batch, torch.full((rows,), 1.0 / rows)
-        index, weight = torch.zeros(rows, dtype=torch.int64), torch.zeros(rows)
-        index[:count], weight[:count] = batch, 1.0 / count
-        return index, weight
-
-    def counted(self, step: int) -> tuple[int, torch.Generator]:
-        """How many samples a step has, and where its dropout masks come from."""
-        start = step % self._each * self._rows
-        return min(self._rows, len(self._mine) - start), self.generator
-
-
-class _Masks:
-    """Dropout masks [copies, rows, ...] of a step: each client's from its own stream, as it would draw them alone."""
-
-    def __init__(self, sources: Sequence[tuple[int, torch.Generator] | None], rows: int) -> None:
-        self._sources = sources
-        self._rows = rows
-
-    def __call__(self, shape: tuple[int, ...], p: float) -> Tensor:
-        masks = torch.zeros(len(self._sources), self._rows, *shape)
-        for mask, source in zip(masks, self._sources, strict=True):
-            if source is not None:
-                count, generator = source
-                mask[:count] = dropout_mask((count, *shape), p, generator)
-        return masks
-
-
-class _OwnDropout(nn.Module):
-    """Dropout from a generator of its own."""
-
-    def __init__(self, p: float) -> None:
-        super().__init__()
-        self._p = p
-        self.generator: torch.Generator | None = None
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Zeroes a share of the values in training and scales the rest."""
-        if not self.training or self.generator is None:
-            return x
-        return x * dropout_mask(tuple(x.shape), self._p, self.generator)
-
-
-def dropout_mask(shape: tuple[int, ...], p: float, generator: torch.Generator) -> Tensor:
-    """0 with probability p, else 1 / (1 - p)."""
-    return (torch.rand(shape, generator=generator) >= p).float() / (1.0 - p)
-
-
 def _convolves_one_channel(module: nn.Module) -> bool:
     """Whether a model begins with a convolution of one channel, and has no normalisation, which is slow in a stack."""
     parts = list(module.modules())
     first = next((m for m in parts if isinstance(m, nn.Conv2d)), None)
     return first is not None and first.in_channels == 1 and not any(isinstance(m, nn.GroupNorm) for m in parts)
-
-
-def _own_dropouts(module: nn.Module) -> list[_OwnDropout]:
-    """Replaces the module's dropout layers by ones with their own streams; returns those."""
-    found = []
-    for parent in list(module.modules()):
-        for name, child in list(parent.named_children()):
-            if isinstance(child, nn.Dropout) and child.p > 0:
-                own = _OwnDropout(child.p)
-                setattr(parent, name, own)
-                found.append(own)
-    return found
 
 
 def _mask(sizes: Sequence[int], only: Sequence[int] | None) -> Tensor | None:

@@ -27,6 +27,8 @@ from emulator.learning.brought import Block
 from emulator.learning.distillation import DistilJob, distil_client
 from emulator.learning.trainer import Trained, Trainer, TrainingData, TrainJob
 
+UNEVEN = 0.1  # by how much of a fair share a machine may be loaded more, so that clients stay where their samples are
+
 
 @dataclass(frozen=True)
 class _Order:
@@ -164,10 +166,21 @@ class WorkerPool:
 
 def deal(sizes: Sequence[float], hands: int) -> list[list[int]]:
     """Divides jobs so that the hands get about equal sums: the longest first, each to whoever has least so far."""
-    shares: list[list[int]] = [[] for _ in range(hands)]
-    loads = [0.0] * hands
+    return deal_near(sizes, [""] * len(sizes), ["here"] * hands)
+
+
+def deal_near(sizes: Sequence[float], homes: Sequence[str], hands: Sequence[str]) -> list[list[int]]:
+    """Divides jobs between hands that stand on machines: the sums about equal, and jobs at home as far as that goes.
+
+    The longest jobs come first. Each goes to the hand on its home that has least so far, or, where that has its fair share
+    already, to whoever has least. ``homes`` names a machine for each job, ``hands`` one for each hand.
+    """
+    shares: list[list[int]] = [[] for _ in hands]
+    loads = [0.0] * len(hands)
+    limit = sum(sizes) / len(hands) * (1 + UNEVEN)
     for number in sorted(range(len(sizes)), key=lambda n: -sizes[n]):
-        hand = loads.index(min(loads))
+        at_home = [h for h, node in enumerate(hands) if node == homes[number] and loads[h] + sizes[number] <= limit]
+        hand = min(at_home or range(len(hands)), key=loads.__getitem__)
         shares[hand].append(number)
         loads[hand] += sizes[number]
     return shares

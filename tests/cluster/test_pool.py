@@ -30,7 +30,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_shares_are_even_and_clients_stay_at_home_as_far_as_that_goes() -> None:
-    from emulator.learning.ray_pool import deal_near
+    from emulator.learning.workers import deal_near
 
     hands = ["a", "a", "b", "b"]
     assert deal_near([1.0] * 8, [""] * 8, hands) == [[0, 4], [1, 5], [2, 6], [3, 7]]

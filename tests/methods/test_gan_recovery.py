@@ -12,7 +12,8 @@ import pytest
 from analysis.plots.recovered import images_of
 from analysis.runs import load_run
 from emulator.errors import InputError, ScenarioError
-from emulator.learning.lab import ClientFacts, Lab
+from emulator.learning.facts import ClientFacts
+from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory
 from emulator.replay import open_source, replay
 from emulator.run import FILES, assemble, execute, metrics_csv

@@ -22,9 +22,9 @@ RIGHT_NAME = "files are named SubjectN/aXtY.mat, for activity X (1 to 12) and tr
 RIGHT_FILE = "a trial is a .mat file with 'sensor_readings', six finite numbers for each hundredth of a second"
 # What reading a file that is cut short or of another kind can raise, beside scipy's own error.
 _UNREADABLE = (
-    *(OSError, EOFError, NotImplementedError, MemoryError, ArithmeticError),
-    *(NameError, LookupError, TypeError, ValueError, zlib.error),
-)
+    OSError, EOFError, NotImplementedError, MemoryError, ArithmeticError, NameError, LookupError, TypeError, ValueError,
+    zlib.error,
+)  # fmt: skip
 _SUBJECT = re.compile(r"[Ss]ubject ?([1-9][0-9]*)")
 _TRIAL = re.compile(r"a([1-9][0-9]*)t([1-9][0-9]*)\.mat")
 
