@@ -1,4 +1,4 @@
-"""What is known of models and clients' data without seeing either: size and arithmetic of a model, how good it is, who holds what.
+"""What is known of models and clients' data without seeing either: size, arithmetic and accuracy of a model, who holds what.
 
 Does not import torch by itself: remembered facts are read without it.
 """
