@@ -14,7 +14,7 @@ import pytest
 from scenario.command import ended, started
 from study.study_samples import write_study
 
-from emulator import cluster
+from emulator import checkpoint, cluster
 from emulator.errors import HflError
 from emulator.learning.memo import Memo
 from emulator.run import FILES, execute, prepare
@@ -139,7 +139,7 @@ def test_a_driver_that_is_killed_goes_on_from_the_run_folder(
     (tmp_path / "scenario.yaml").write_text(dump(loaded.scenario))
     words = ("run", str(tmp_path / "scenario.yaml"), "--out", str(tmp_path / "ray"), "--no-memo", "--backend", "ray")
     killed = started(tmp_path, *words, "--workers", "2")
-    while not (tmp_path / "ray" / "metrics.csv").exists():
+    while not (tmp_path / "ray" / checkpoint.VALUES).exists():  # the last file of a checkpoint
         assert killed.poll() is None
         time.sleep(0.01)
     killed.kill()
