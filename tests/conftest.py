@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from emulator.scenario.load import check, override
 from emulator.yamlfile import parse
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the tests run in as many processes as there are cores
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # begun in the background of a script: commands would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SMALL = """
 name: small

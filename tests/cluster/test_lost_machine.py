@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -47,6 +48,9 @@ def test_a_machine_that_is_lost_changes_nothing(small: Callable[..., Loaded], tm
 
             execute(loaded, tmp_path / "ray", Memo(None), Watcher(lose_one), backend="ray")
             losing.join()
+            until = time.monotonic() + 30
+            while len(cluster.nodes()) == 2 and time.monotonic() < until:  # the others hear of it a moment later
+                time.sleep(0.1)
             assert (len(there), len(cluster.nodes())) == (2, 1)
     finally:
         machines.shutdown()
