@@ -10,23 +10,32 @@ import contextlib
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 AGAIN_AFTER_S = 0.01
 
 
+def _terminate() -> None:
+    main = threading.main_thread().ident
+    assert main is not None
+    signal.pthread_kill(main, signal.SIGTERM)
+
+
 @contextlib.contextmanager
-def heard() -> Iterator[None]:
-    """Within the block an interruption that Python dropped comes again a moment later, through the handler of ``SIGTERM``."""
+def heard(again: Callable[[], None] = _terminate) -> Iterator[None]:
+    """Within the block an interruption that Python dropped comes again a moment later.
+
+    ``again`` brings it, from another thread; by default through the handler of ``SIGTERM``.
+    """
     before = sys.unraisablehook
 
     def hook(dropped: sys.UnraisableHookArgs) -> None:
         if dropped.exc_type is not KeyboardInterrupt:
             before(dropped)
             return
-        again = threading.Timer(AGAIN_AFTER_S, signal.pthread_kill, (threading.main_thread().ident, signal.SIGTERM))
-        again.daemon = True
-        again.start()
+        timer = threading.Timer(AGAIN_AFTER_S, again)
+        timer.daemon = True
+        timer.start()
 
     sys.unraisablehook = hook
     try:

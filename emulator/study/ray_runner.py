@@ -9,6 +9,7 @@ checkpoint where its folder is still there.
 
 from __future__ import annotations
 
+import _thread
 import io
 import logging
 import shutil
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emulator import checkpoint, cluster
+from emulator import checkpoint, cluster, interruption
 from emulator.errors import HflError
 from emulator.files import replacing, write_text
 from emulator.learning.memo import Memo
@@ -233,7 +234,8 @@ class _Study:
 
 def _task(order: RunOrder, queue: Queue) -> Outcome:
     """A run of a study, as a task."""
-    return do_run(order, cluster.this_node(), lambda message: queue.put((order.name, message)))
+    with interruption.heard(_thread.interrupt_main):  # which is how Ray interrupts a task; its workers block signals
+        return do_run(order, cluster.this_node(), lambda message: queue.put((order.name, message)))
 
 
 def do_run(order: RunOrder, node: str, tell: Callable[[Any], None]) -> Outcome:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import _thread
 import json
 import os
 import signal
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,7 +16,7 @@ import pytest
 from scenario.command import ended, started
 from study.study_samples import write_study
 
-from emulator import checkpoint, cluster
+from emulator import checkpoint, cluster, interruption
 from emulator.errors import HflError
 from emulator.learning.memo import Memo
 from emulator.run import FILES, execute, prepare
@@ -149,6 +151,32 @@ def test_a_driver_that_is_killed_goes_on_from_the_run_folder(
     rest = execute(loaded, tmp_path / "ray", Memo(None), backend="ray")["trainings"]
     assert rest["computed"] < rest["asked"]
     assert contents(tmp_path / "ray") == contents(tmp_path / "local")
+
+
+def test_an_interruption_that_falls_into_a_callback_of_a_task_is_heard(two_workers: None, tmp_path: Path) -> None:
+    def interrupted_in_a_callback() -> None:
+        class Thing:
+            pass
+
+        def works(file: str) -> None:
+            (tmp_path / file).touch()
+            for _ in range(600):  # Ray interrupts Python code, not one long sleep
+                time.sleep(0.1)
+
+        thing = Thing()
+        held = weakref.ref(thing, lambda _: works("begun"))
+        with interruption.heard(_thread.interrupt_main):
+            del thing  # the callback is interrupted, and Python drops that
+            works("dropped")
+        raise AssertionError(f"{held} was not interrupted")
+
+    task = ray.remote(interrupted_in_a_callback).remote()
+    while not (tmp_path / "begun").exists():
+        assert not ray.wait([task], timeout=0.05)[0]  # it is still under way
+    ray.cancel(task)
+    with pytest.raises(ray.exceptions.TaskCancelledError):
+        ray.get(task, timeout=50)
+    assert (tmp_path / "dropped").exists()
 
 
 STUDY = """
