@@ -190,10 +190,8 @@ class Lab:
         key = content_key("combine", [v.key for v in vectors], [w.hex() for w in shares])
         return self._handle(key, Combine(vectors, shares))
 
-    def evaluate(self, model: Handle, cluster: int | None = None) -> Evaluation:
-        """Accuracy and loss on the test set, or as the clients of a true cluster hold it; trains whatever is missing for it."""
-        if cluster is not None:
-            return mixtures.evaluate_cluster(self, model, cluster)
+    def evaluate(self, model: Handle) -> Evaluation:
+        """Accuracy and loss on the test set; trains whatever is missing for it."""
 
         def compute() -> bytes:
             accuracy, loss = self._engine.evaluate(self.value(model))

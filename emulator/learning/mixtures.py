@@ -23,26 +23,6 @@ if TYPE_CHECKING:
     from emulator.learning.lab import Handle, Lab
 
 
-def evaluate_cluster(lab: Lab, model: Handle, cluster: int) -> Evaluation:
-    """A model on test data of a true cluster's distribution; raises `InputError` where there is no such cluster."""
-    clusters = lab.clients.clusters
-    if clusters is None or cluster not in clusters:
-        raise InputError(f"the partition makes no cluster {cluster}", "data.partition")
-    return evaluate_for(lab, model, np.flatnonzero(clusters == cluster).tolist())
-
-
-def evaluate_for(lab: Lab, model: Handle, clients: Sequence[int]) -> Evaluation:
-    """A model on test data distributed as the data of these clients together."""
-    return evaluate_each(lab, [(model, clients)])[0]
-
-
-def evaluate_clients(lab: Lab, models: Sequence[Handle]) -> list[Evaluation]:
-    """The model of each client on test data of the client's own distribution. Several clients may have the same model."""
-    if len(models) != len(lab.clients.samples):
-        raise ValueError(f"{len(models)} models for {len(lab.clients.samples)} clients")
-    return evaluate_each(lab, [(model, [client]) for client, model in enumerate(models)])
-
-
 def evaluate_each(lab: Lab, cases: Sequence[tuple[Handle, Sequence[int]]]) -> list[Evaluation]:
     """Each model on test data as its clients hold it; what is missing is trained together."""
     facts = lab.clients

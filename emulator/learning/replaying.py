@@ -97,10 +97,10 @@ class ReplayLab(Lab):
             known = self._made[place] = super().combine(vectors, weights)
         return known
 
-    def evaluate(self, model: Handle, cluster: int | None = None) -> Evaluation:
+    def evaluate(self, model: Handle) -> Evaluation:
         """See `Lab.evaluate`; nan where that is not known."""
         try:
-            return super().evaluate(model, cluster)
+            return super().evaluate(model)
         except NotKnownError:
             self._unknown.append(model)
             if self._scenario.stop.accuracy is not None:

@@ -92,7 +92,7 @@ class AnyLab(Protocol):
     def combine(self, vectors: Sequence[Handle], weights: Sequence[float]) -> Handle:
         """See `Lab.combine`."""
 
-    def evaluate(self, model: Handle, cluster: int | None = None) -> Evaluation:
+    def evaluate(self, model: Handle) -> Evaluation:
         """See `Lab.evaluate`."""
 
     def evaluate_each(self, cases: Sequence[tuple[Handle, Sequence[int]]]) -> list[Evaluation]:
@@ -195,7 +195,7 @@ class TimingLab:
         """The same handle."""
         return self._model
 
-    def evaluate(self, model: Handle, cluster: int | None = None) -> Evaluation:
+    def evaluate(self, model: Handle) -> Evaluation:
         """Nothing is measured."""
         return NOT_MEASURED
 

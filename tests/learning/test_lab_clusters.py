@@ -12,10 +12,11 @@ import torch
 from emulator.errors import InputError
 from emulator.learning.clients import ClientData, turned
 from emulator.learning.data.arrays import ArraySet
+from emulator.learning.facts import Evaluation
 from emulator.learning.flat import FlatModel
 from emulator.learning.lab import Handle, Lab
 from emulator.learning.memo import Memo, RunMemory
-from emulator.learning.mixtures import evaluate_clients, evaluate_for, expected
+from emulator.learning.mixtures import expected
 from emulator.learning.partitions import ClusteredParts
 from emulator.learning.trainer import Trained, Trainer, TrainingData, TrainJob
 from emulator.learning.workers import WorkerPool
@@ -213,6 +214,16 @@ def test_accuracy_is_weighted_as_the_clients_hold_the_labels() -> None:
         expected({0: np.array([[1, 0, 1], [1, 0, 1], [0.0, 0, 0]])}, counts[:1], turns[:1])
 
 
+def on_cluster(lab: Lab, model: Handle, cluster: int) -> Evaluation:
+    clusters = lab.clients.clusters
+    assert clusters is not None
+    return lab.evaluate_each([(model, np.flatnonzero(clusters == cluster).tolist())])[0]
+
+
+def each_on_its_own(lab: Lab, models: list[Handle]) -> list[Evaluation]:
+    return lab.evaluate_each([(model, [client]) for client, model in enumerate(models)])
+
+
 def by_hand(lab: Lab, model: Handle, labels: list[int], turn: int) -> tuple[float, float]:
     """Accuracy and loss on the test samples with these labels, turned: one sample, one vote."""
     flat = lab._engine._tested
@@ -234,11 +245,11 @@ def test_a_cluster_is_tested_on_its_labels(small: Small) -> None:
     lab = make(loaded)
     model = lab.combine(trained(lab, loaded, [0, 1, 2, 3]), [0.25] * 4)
     for cluster, labels in enumerate(([0, 1, 2, 3], [4, 5, 6, 7, 8, 9])):
-        found = lab.evaluate(model, cluster=cluster)
+        found = on_cluster(lab, model, cluster)
         accuracy, loss = by_hand(lab, model, labels, 0)
         assert found.accuracy == pytest.approx(accuracy, abs=1e-12)
         assert found.loss == pytest.approx(loss, rel=1e-6)
-    assert lab.evaluate(model, cluster=0).accuracy != lab.evaluate(model, cluster=1).accuracy
+    assert on_cluster(lab, model, 0).accuracy != on_cluster(lab, model, 1).accuracy
 
 
 def test_a_cluster_is_tested_on_images_rotated_as_its_own(small: Small) -> None:
@@ -251,9 +262,9 @@ def test_a_cluster_is_tested_on_images_rotated_as_its_own(small: Small) -> None:
     model = lab.combine(trained(lab, loaded, upright), [0.25] * 4)
     for cluster in (0, 1):
         accuracy, loss = by_hand(lab, model, [0, 1, 2, 3], cluster)
-        assert lab.evaluate(model, cluster=cluster).accuracy == pytest.approx(accuracy, abs=1e-12)
-        assert lab.evaluate(model, cluster=cluster).loss == pytest.approx(loss, rel=1e-6)
-    assert lab.evaluate(model, cluster=0).accuracy > lab.evaluate(model, cluster=1).accuracy + 0.1
+        assert on_cluster(lab, model, cluster).accuracy == pytest.approx(accuracy, abs=1e-12)
+        assert on_cluster(lab, model, cluster).loss == pytest.approx(loss, rel=1e-6)
+    assert on_cluster(lab, model, 0).accuracy > on_cluster(lab, model, 1).accuracy + 0.1
 
 
 def test_all_clients_together_are_the_test_set_where_they_are_alike(small: Small) -> None:
@@ -262,7 +273,7 @@ def test_all_clients_together_are_the_test_set_where_they_are_alike(small: Small
     )
     lab = make(loaded)
     model = trained(lab, loaded, [0])[0]
-    together, common = evaluate_for(lab, model, range(8)), lab.evaluate(model)
+    together, common = lab.evaluate_each([(model, range(8))])[0], lab.evaluate(model)
     assert together.accuracy == pytest.approx(common.accuracy, abs=1e-12)
     assert together.loss == pytest.approx(common.loss, rel=1e-6)
 
@@ -272,20 +283,18 @@ def test_every_client_is_tested_as_it_is_itself(small: Small) -> None:
     loaded = small(ROTATED)
     lab = make(loaded, memo)
     own = trained(lab, loaded, list(range(8)))
-    found = evaluate_clients(lab, own)
+    found = each_on_its_own(lab, own)
     assert lab.trained == 8
     for client, (model, evaluation) in enumerate(zip(own, found, strict=True)):
-        assert evaluation == evaluate_for(lab, model, [client])
+        assert evaluation == lab.evaluate_each([(model, [client])])[0]
         weights = lab.clients.label_counts[client] / 12
         by_label = [by_hand(lab, model, [c], lab._engine.data.truth[1, client])[0] for c in range(10)]
         assert evaluation.accuracy == pytest.approx(float(weights @ by_label), abs=1e-12)
-    shared = evaluate_clients(lab, [own[0]] * 8)
+    shared = each_on_its_own(lab, [own[0]] * 8)
     assert shared[0] == found[0]
-    with pytest.raises(ValueError, match="2 models for 8 clients"):
-        evaluate_clients(lab, own[:2])
     again = make(loaded, memo)
-    assert evaluate_clients(again, trained(again, loaded, list(range(8)))) == found
-    assert lab.evaluate(own[0], cluster=1) == again.evaluate(trained(again, loaded, [0])[0], cluster=1)
+    assert each_on_its_own(again, trained(again, loaded, list(range(8)))) == found
+    assert on_cluster(lab, own[0], 1) == on_cluster(again, trained(again, loaded, [0])[0], 1)
     assert again.trained == 0
     assert not {"_engine", "_data"} & set(vars(again))  # neither data nor torch was needed
 
@@ -295,8 +304,8 @@ def test_tests_of_one_rotation_serve_all_clusters_and_clients(small: Small) -> N
     lab = make(loaded)
     model = trained(lab, loaded, [0])[0]
     for cluster in range(4):
-        lab.evaluate(model, cluster=cluster)
-    evaluate_clients(lab, [model] * 8)
+        on_cluster(lab, model, cluster)
+    each_on_its_own(lab, [model] * 8)
     assert sum(key.startswith("measure:") for key in lab.memory.entries) == 1
 
 
@@ -309,11 +318,7 @@ def test_the_common_test_set_is_as_it_was(small: Small) -> None:
     assert lab.evaluate(model).loss == pytest.approx(loss, rel=1e-5)
 
 
-def test_clusters_that_there_are_not(small: Small) -> None:
-    plain, blocks = make(small()), make(small(BLOCKS))
-    for lab in (plain, blocks):
-        with pytest.raises(InputError, match="the partition makes no cluster 4"):
-            lab.evaluate(lab.initial(), cluster=4)
+def test_labels_that_are_not_tested(small: Small) -> None:
     few = make(small(BLOCKS, "evaluate.samples=3"))
     with pytest.raises(InputError, match="no test sample has the label"):
-        few.evaluate(few.initial(), cluster=3)
+        on_cluster(few, few.initial(), 3)
