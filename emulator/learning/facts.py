@@ -85,9 +85,9 @@ def model_facts(module: nn.Module, shape: tuple[int, ...], tokens: bool = False)
     Runs it once on one sample; leaves it as it was.
     """
     import torch
-    from torch.utils.flop_counter import FlopCounterMode
 
     from emulator.learning.layers import blank_sample
+    from emulator.learning.operations import Operations
 
     named = list(module.named_parameters())
     parameters = sum(p.numel() for _, p in named)
@@ -97,13 +97,13 @@ def model_facts(module: nn.Module, shape: tuple[int, ...], tokens: bool = False)
     module.eval()  # so that running statistics stay as they are, and a batch of one sample is enough
     try:
         # oneDNN runs a recurrent layer as one operation, which the counter does not know.
-        with torch.no_grad(), _without_onednn(), FlopCounterMode(display=False) as counter:
+        with torch.no_grad(), _without_onednn(), Operations() as counted:
             module(blank_sample(shape, tokens).to(named[0][1].device if named else "cpu"))
     finally:
         for part in training:
             part.training = True
     layers = tuple((name.removesuffix(".weight"), p.numel()) for name, p in named if p.dim() > 1)
-    return ModelFacts(parameters, parameters - biases, float(counter.get_total_flops()), parameters + buffers, layers)
+    return ModelFacts(parameters, parameters - biases, float(counted.flops), parameters + buffers, layers)
 
 
 @contextlib.contextmanager

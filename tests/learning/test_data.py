@@ -12,7 +12,7 @@ from data_samples import check_form, check_outline, fingerprint, load
 from pydantic import ValidationError
 
 from emulator.errors import InputError
-from emulator.learning.data import idx
+from emulator.learning.data import digits, idx
 from emulator.registry import data_sets
 
 # digits and synthetic
@@ -32,6 +32,18 @@ def test_digits() -> None:
     assert len(np.unique(everything.reshape(1797, -1), axis=0)) == 1797  # no sample on both sides
     assert np.array_equal(load("digits").x_test, data.x_test)
     assert fingerprint("digits").startswith("digits:scikit-learn-")
+
+
+@pytest.mark.parametrize("in_its_place", [True, False])
+def test_the_digits_are_those_of_scikit_learn(monkeypatch: pytest.MonkeyPatch, in_its_place: bool) -> None:
+    from sklearn.datasets import load_digits
+
+    if not in_its_place:
+        monkeypatch.setattr(digits.importlib.util, "find_spec", lambda name: None)
+    pixels, labels = digits.read_digits()
+    assert (pixels.dtype, labels.dtype) == (np.float64, np.int64)
+    for ours, theirs in zip((pixels, labels), load_digits(return_X_y=True), strict=True):
+        assert np.array_equal(ours, theirs)
 
 
 def test_synthetic_is_as_hard_as_it_says() -> None:

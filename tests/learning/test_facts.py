@@ -3,8 +3,10 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from emulator.learning.facts import ModelFacts, model_facts
+from emulator.learning.layers import blank_sample
 from emulator.registry import models
 
 
@@ -44,6 +46,37 @@ def test_weights_of_s3_table_1(kind: str, shape: tuple[int, ...], weights: tuple
     facts = facts_of(kind, shape)
     assert facts.weights == sum(weights)
     assert tuple(size for _, size in facts.layers) == weights
+
+
+def shape_for(kind: str) -> tuple[int, ...]:
+    if kind in TEXTS:
+        return (6,)
+    return (1, 6, 40) if kind == "har-cnn" else (3, 32, 32)
+
+
+TEXTS = ("char-gru", "char-lstm", "word-lstm")
+
+
+@pytest.mark.parametrize("kind", sorted(set(models.names()) - {"module"}))
+def test_operations_are_counted_as_torch_counts_them(kind: str) -> None:
+    plugin, shape = models[kind], shape_for(kind)
+    module = plugin.function(shape, 10, plugin.params()).eval()
+    onednn, torch.backends.mkldnn.enabled = torch.backends.mkldnn.enabled, False
+    try:
+        with torch.no_grad(), FlopCounterMode(display=False) as theirs:
+            module(blank_sample(shape, kind in TEXTS))
+    finally:
+        torch.backends.mkldnn.enabled = onednn
+    assert model_facts(module, shape, kind in TEXTS).forward_flops == theirs.get_total_flops() > 0
+
+
+def test_attention_and_other_operations_are_counted_as_torch_counts_them() -> None:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    first = nn.Conv1d(3, 8, 3, padding=1), nn.ConvTranspose1d(8, 8, 1)
+    module = nn.Sequential(*first, layer, nn.Flatten(), nn.Linear(64, 3))
+    with torch.no_grad(), FlopCounterMode(display=False) as theirs:
+        module.eval()(torch.zeros(1, 3, 8))
+    assert model_facts(module, (3, 8)).forward_flops == theirs.get_total_flops() > 0
 
 
 def test_running_statistics_belong_to_the_state_and_stay_as_they_are() -> None:

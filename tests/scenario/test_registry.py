@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -216,11 +217,29 @@ def _():
     ],
 )
 def test_what_needs_no_training_does_not_load_what_training_needs(code: str) -> None:
+    assert loaded(code, HEAVY) == (0, "loaded::")
+
+
+def loaded(code: str, heavy: tuple[str, ...]) -> tuple[int, str]:
+    """How a process of this code ended, and what it said of what it had loaded."""
     done = subprocess.run(
-        [sys.executable, "-c", PROBE.format(heavy=HEAVY, code=code)],
+        [sys.executable, "-c", PROBE.format(heavy=heavy, code=code)],
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
-    assert (done.returncode, done.stderr) == (0, "loaded::")
+    return done.returncode, done.stderr
+
+
+def test_a_run_does_not_wait_for_what_it_does_not_need(tmp_path: Path) -> None:
+    code = (
+        "from pathlib import Path\n"
+        "from emulator.learning.memo import Memo\n"
+        "from emulator.run import execute\n"
+        "from emulator.scenario import load\n"
+        "given = load('quickstart', ['stop.rounds=1', 'output.plot=false'])\n"
+        f"execute(given, Path({str(tmp_path / 'run')!r}), Memo(None), max_workers=1)"
+    )
+    seldom = ("sklearn", "scipy", "torchvision", "sympy", "torch._dynamo", "matplotlib")
+    assert loaded(code, ("torch", *seldom)) == (0, "loaded:torch:")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from emulator.learning.data.digits import read_digits
 from emulator.learning.data.generated.leaf_files import Samples, sizes, write_part
 from emulator.rng import stream
 
@@ -19,9 +20,7 @@ def write(folder: Path, owners: int, samples: int, seed: int) -> None:
     A writer has a slant, proportions, a pen, and digits written more often than others. Of the digits themselves
     nobody trains on those that are in the test files.
     """
-    from sklearn.datasets import load_digits
-
-    pixels, labels = load_digits(return_X_y=True)
+    pixels, labels = read_digits()
     ink = pixels.reshape(-1, 8, 8) / 16
     order = stream(seed, "generated", "letters", "digits").permutation(len(labels))
     rows = np.split(order, [len(order) * 4 // 5])
