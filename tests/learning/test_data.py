@@ -34,12 +34,11 @@ def test_digits() -> None:
     assert fingerprint("digits").startswith("digits:scikit-learn-")
 
 
-@pytest.mark.parametrize("in_its_place", [True, False])
-def test_the_digits_are_those_of_scikit_learn(monkeypatch: pytest.MonkeyPatch, in_its_place: bool) -> None:
+@pytest.mark.parametrize("file", [digits.FILE, "sklearn/moved.csv.gz"])
+def test_the_digits_are_those_of_scikit_learn(monkeypatch: pytest.MonkeyPatch, file: str) -> None:
     from sklearn.datasets import load_digits
 
-    if not in_its_place:
-        monkeypatch.setattr(digits.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(digits, "FILE", file)
     pixels, labels = digits.read_digits()
     assert (pixels.dtype, labels.dtype) == (np.float64, np.int64)
     for ours, theirs in zip((pixels, labels), load_digits(return_X_y=True), strict=True):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import importlib.metadata
-import importlib.util
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ from emulator.learning.data.arrays import ArraySet
 from emulator.registry import NoParams, data_sets
 from emulator.rng import stream
 
+FILE = "sklearn/datasets/data/digits.csv.gz"
 TEST_SAMPLES = 360
 # Of all 1,797 images, with pixels scaled from 0..16 to 0..1.
 MEAN, STD = 0.3053, 0.3760
@@ -39,8 +39,7 @@ def read_digits() -> tuple[np.ndarray, np.ndarray]:
 
     Reads scikit-learn's file itself where it is in its place: importing scikit-learn takes a second, this a few hundredths.
     """
-    package = importlib.util.find_spec("sklearn")
-    file = Path(package.origin if package and package.origin else "").parent / "datasets" / "data" / "digits.csv.gz"
+    file = Path(str(importlib.metadata.distribution("scikit-learn").locate_file(FILE)))
     if file.is_file():
         with gzip.open(file, "rt") as lines:
             table = np.loadtxt(lines, delimiter=",")
