@@ -6,16 +6,17 @@ The true clusters are those of the scenario's partition. A run folder keeps them
 from __future__ import annotations
 
 import io
+import json
 import math
-from base64 import b64decode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.runs import CLUSTERS, STABILITY, Run, read_json
+from analysis.runs import CLUSTERS, STABILITY, Run
 from emulator.errors import InputError
+from emulator.files import unsealed_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -96,15 +97,18 @@ def true_clusters(run: Run) -> np.ndarray | None:
 
     Raises `InputError` where the file that says it is damaged.
     """
-    memory = read_json(run.folder / MEMORY) or {}
-    kept = [value for key, value in memory.items() if key.startswith("clusters:")]
+    path = run.folder / MEMORY
+    try:
+        memory = json.loads(path.read_bytes()) if path.is_file() else {}
+        kept = [(key, value) for key, value in memory.items() if key.startswith("clusters:")]
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise InputError(f"'{path}' is damaged: {error}") from None
     if len(kept) != 1:
         return None
-    try:
-        table = np.load(io.BytesIO(b64decode(kept[0], validate=True)), allow_pickle=False)
-        return np.asarray(table[0], dtype=np.int64)
-    except (ValueError, TypeError, IndexError, OSError) as error:
-        raise InputError(f"'{run.folder / MEMORY}' is damaged: {error}") from None
+    raw = unsealed_text(*kept[0])
+    if raw is None:
+        raise InputError(f"'{path}' is damaged, or of another version: the true clusters do not match their checksum")
+    return np.asarray(np.load(io.BytesIO(raw), allow_pickle=False)[0], dtype=np.int64)
 
 
 def clustering_rounds(run: Run) -> float:

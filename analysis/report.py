@@ -18,12 +18,12 @@ from analysis import printed
 from analysis.figures import SeriesFigure, series_of
 from analysis.printed import Printed
 from analysis.quantities import accuracy_text, axis_named, bytes_text, cost_text, energy_text, time_text
-from analysis.runs import CLUSTERS, COMPLETE, Run, read_json
+from analysis.runs import CLUSTERS, COMPLETE, Run
 from analysis.series import Series, load_results
 from analysis.studies import INDEX, StudyResults, states_of
 from analysis.texttable import TextTable
 from emulator.errors import InputError
-from emulator.files import slug
+from emulator.files import read_json, slug
 from emulator.study.names import text_of
 
 if TYPE_CHECKING:

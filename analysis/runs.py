@@ -9,7 +9,6 @@ run died while it wrote a row, that row is left out. A run without training has 
 from __future__ import annotations
 
 import csv
-import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emulator.errors import InputError, quote_all
+from emulator.files import changed_files, read_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -188,13 +188,22 @@ def check_trained(runs: Iterable[Run]) -> None:
 
 
 def load_run(folder: Path | str) -> Run:
-    """Reads a run folder, also of a run that ended badly; raises `InputError` if it is none or damaged."""
+    """Reads a run folder, also of a run that ended badly; raises `InputError` if it is none or damaged.
+
+    Every result file that the summary holds a SHA-256 of must be as it was when the run ended.
+    """
     folder = Path(folder)
     if not folder.exists():
         raise InputError(f"there is no folder '{folder}'")
     if not folder.is_dir():
         raise InputError(f"'{folder}' is a file; give the folder of a run")
     summary = read_json(folder / SUMMARY)
+    changed = changed_files(folder, summary or {})
+    if changed:
+        places = quote_all(str(folder / name) for name in changed)
+        raise InputError(
+            f"{places} changed after the run ended: its figures cannot be trusted; restore it, or run it again"
+        )
     if not (folder / METRICS).is_file():
         raise InputError(_no_metrics(folder, summary))
     name, label, seed = _identity(folder, summary)
@@ -282,19 +291,6 @@ def _identity(folder: Path, summary: dict[str, Any] | None) -> tuple[str, str, i
     name = known["name"] if isinstance(known.get("name"), str) else folder.resolve().name
     label = known["label"] if isinstance(known.get("label"), str) else name
     return name, label, known["seed"] if isinstance(known.get("seed"), int) else None
-
-
-def read_json(path: Path) -> dict[str, Any] | None:
-    """The object in a JSON file, or None if there is no such file; raises `InputError` where it is damaged."""
-    if not path.is_file():
-        return None
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # also what is no UTF-8
-        raise InputError(f"'{path}' is damaged: {error}") from None
-    if not isinstance(data, dict):
-        raise InputError(f"'{path}' is damaged: expected an object")
-    return data
 
 
 def _read_scenario(path: Path) -> dict[str, Any]:

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 from analysis.clusters import CLUSTER_METRICS, clustering_rounds, weights_kept
 from analysis.drops import DROP, with_drops
 from analysis.quantities import accuracy_text, bytes_text, cost_text, time_text
-from analysis.runs import COLUMNS, COMPLETE, Run, load_run, read_json
+from analysis.runs import COLUMNS, COMPLETE, Run, load_run
 from analysis.seeds import mean_and_interval
 from analysis.tables import NOT_REACHED, first_reach
 from analysis.texttable import TextTable
 from emulator.errors import InputError
+from emulator.files import read_json
 from emulator.study.names import short_names, text_of
 
 if TYPE_CHECKING:

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.quantities import accuracy_text, bytes_text, cost_text, time_text
-from analysis.runs import load_run, read_json
+from analysis.runs import load_run
 from analysis.studies import CLUSTERED, GROUPS, INDEX, StudyResults
 from analysis.tables import UNKNOWN, first_reach
 from analysis.texttable import TextTable
 from emulator.errors import InputError
+from emulator.files import read_json
 from emulator.study.names import short_names, text_of
 
 if TYPE_CHECKING:

@@ -3,17 +3,23 @@
 ``checkpoint.safetensors`` holds the values of all live handles by key; ``memory.json`` every small result that the run used.
 A run that is started again plays the emulation from its beginning: remembered results take the place of the trainings behind
 them, and where they end the models of the checkpoint are at hand. ``memory.json`` stays with a finished run.
+
+Every value and every small result carries a checksum. What does not match it is computed again.
 """
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import json
 import logging
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from emulator.files import replacing, write_json
+import numpy as np
+
+from emulator.files import replacing, write_text
 from emulator.learning.memo import RunMemory
 from emulator.learning.timing import AnyLab
 
@@ -26,19 +32,24 @@ VALUES, MEMORY = "checkpoint.safetensors", "memory.json"
 
 
 def write(folder: Path, lab: AnyLab) -> None:
-    """Writes both files, each whole or not at all."""
+    """Writes both files, each whole or not at all. Raises `HflError` that names the one that cannot be written."""
     write_memory(folder, lab)
     values = lab.values()
     if values:
+        from safetensors import SafetensorError
         from safetensors.torch import save_file
 
+        checks = {key: _check(key, value.detach().numpy()) for key, value in values.items()}
         with replacing(folder / VALUES) as aside:
-            save_file({key: value.clone() for key, value in values.items()}, aside)
+            try:
+                save_file({key: value.clone() for key, value in values.items()}, aside, checks)
+            except SafetensorError as error:  # a full disk, for example
+                raise OSError(errno.EIO, str(error)) from error
 
 
 def write_memory(folder: Path, lab: AnyLab) -> None:
     """Writes the small results alone."""
-    write_json(folder / MEMORY, lab.memory.to_json())
+    write_text(folder / MEMORY, json.dumps(lab.memory.to_json(), indent=2) + "\n")
 
 
 def clear(folder: Path) -> None:
@@ -47,42 +58,72 @@ def clear(folder: Path) -> None:
 
 
 def read_memory(folder: Path) -> dict[str, bytes]:
-    """The small results in a run folder; none, with a warning, where the file is damaged."""
+    """The small results in a run folder; without those that are damaged, with a warning."""
     path = folder / MEMORY
     if not path.exists():
         return {}
     try:
-        return RunMemory.entries_from_json(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, AttributeError, TypeError, OSError) as error:
+        entries, damaged = RunMemory.entries_from_json(json.loads(path.read_bytes()))
+    except (ValueError, OSError, RecursionError) as error:
         log.warning("%s is damaged (%s); what it held is computed again", path, error)
         return {}
+    if damaged:
+        message = "%s: %d of %d results are damaged, or of another version; they are computed again"
+        log.warning(message, path, damaged, damaged + len(entries))
+    return entries
+
+
+def _check(key: str, value: np.ndarray) -> str:
+    about = f"{key} {value.dtype.str} {value.shape} ".encode()
+    return hashlib.sha256(about + np.ascontiguousarray(value).tobytes()).hexdigest()
 
 
 class Restored(Mapping[str, "Tensor"]):
-    """The models of a checkpoint by key, read when they are asked for. Empty where there is none, or where it is damaged."""
+    """The models of a checkpoint by key, read when they are asked for; without those that are damaged, with a warning."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / VALUES
-        self._keys: frozenset[str] = frozenset()
+        self._checks: dict[str, str] = {}
+        self._warned = False
         if not self._path.exists():
             return
         from safetensors import SafetensorError, safe_open
 
         try:
             self._file = safe_open(self._path, framework="numpy")
-            self._keys = frozenset(self._file.keys())  # type: ignore[no-untyped-call]
+            keys = frozenset(self._file.keys())  # type: ignore[no-untyped-call]
+            checks = self._file.metadata() or {}  # type: ignore[no-untyped-call]
         except (SafetensorError, OSError) as error:
             log.warning("%s is damaged (%s); its models are computed again", self._path, error)
+            return
+        self._checks = {key: check for key, check in checks.items() if key in keys}
+        if len(self._checks) < len(keys):
+            self._warn(f"{len(keys) - len(self._checks)} models have no checksum")
 
     def __getitem__(self, key: str) -> Tensor:
-        if key not in self._keys:
-            raise KeyError(key)
         import torch
+        from safetensors import SafetensorError
 
-        return torch.from_numpy(self._file.get_tensor(key))  # type: ignore[no-untyped-call]
+        check = self._checks[key]
+        try:
+            value = self._file.get_tensor(key)  # type: ignore[no-untyped-call]
+            if _check(key, value) == check:
+                return torch.from_numpy(value)
+        except (SafetensorError, OSError, TypeError, ValueError, AttributeError) as error:
+            self._warn(str(error))
+        self._warn("a model does not match its checksum")
+        del self._checks[key]
+        raise KeyError(key)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._keys)
+        return iter(self._checks)
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return len(self._checks)
+
+    def _warn(self, why: str) -> None:
+        if not self._warned:
+            self._warned = True
+            log.warning(
+                "%s is damaged, or of another version (%s); what does not match is computed again", self._path, why
+            )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from emulator.files import replacing
+from emulator.files import naming, replacing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -222,10 +222,11 @@ class Ledger:
         schema = pa.schema([(name, types[PACKED[name].str[1:]]) for name in Row._fields])
         packed = self._packed[: self._count]
         columns = [self._column(packed[name], name in TEXTS) for name in Row._fields]
-        if self._writer is None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._writer = pq.ParquetWriter(path, schema, compression="zstd")
-        self._writer.write_table(pa.Table.from_arrays(columns, schema=schema))
+        with naming(path):
+            if self._writer is None:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._writer = pq.ParquetWriter(path, schema, compression="zstd")
+            self._writer.write_table(pa.Table.from_arrays(columns, schema=schema))
 
     def _column(self, values: np.ndarray, are_texts: bool) -> Any:
         import pyarrow as pa

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import json
 import math
 import os
 from collections.abc import Callable, Sequence
@@ -18,12 +17,14 @@ from typing import Any
 
 from emulator import __version__, checkpoint, yamlfile
 from emulator.errors import InputError, ScenarioError
+from emulator.files import read_json
 from emulator.learning.memo import Memo, RunMemory
 from emulator.learning.replaying import Book, NotKnownError, ReplayLab
 from emulator.learning.timing import TimingLab
 from emulator.ledger import Ledger
 from emulator.methods.session import Metrics
-from emulator.run import COMPLETE, assemble, play, rare_collections, status_of, summary_of, trained_in
+from emulator.run import assemble, play, rare_collections, summary_of
+from emulator.run_folder import COMPLETE, SCENARIO, finished
 from emulator.scenario.load import Loaded, check, dump, parse_change, put
 from emulator.world import endings
 from emulator.yamlfile import Document
@@ -77,19 +78,10 @@ class Replay:
 
 def open_source(folder: Path) -> Source:
     """Reads a finished run. Raises `InputError` where the folder holds none, or one that this version cannot replay."""
-    if not folder.is_dir():
-        raise InputError(
-            f"there is no folder '{folder}'" if not folder.exists() else f"'{folder}' is a file, no run folder"
-        )
-    scenario, status = folder / "scenario.yaml", status_of(folder)
-    if not scenario.is_file():
-        raise InputError(f"'{folder}' is not a run folder: it has no scenario.yaml")
-    if status != COMPLETE:
-        how = f"its status is '{status}'" if status else "it has no valid summary.json"
-        raise InputError(f"the run in '{folder}' is not complete ({how}); finish it with 'hfl run'")
+    trained = bool(finished(folder)["training"])
     if not (folder / checkpoint.MEMORY).is_file():
         raise InputError(f"'{folder}' has no {checkpoint.MEMORY}, so nothing of the run can be replayed; run it again")
-    source = Source(folder, yamlfile.load(scenario), trained_in(folder), checkpoint.read_memory(folder))
+    source = Source(folder, yamlfile.load(folder / SCENARIO), trained, checkpoint.read_memory(folder))
     try:
         plain = source.changed([])
     except ScenarioError as error:
@@ -114,9 +106,9 @@ def _made_by(folder: Path) -> str:
     import importlib.metadata
 
     try:
-        said = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        said = read_json(folder / "manifest.json") or {}
         theirs = f"version {said['hfl_emulator']} with torch {said['packages']['torch']}"
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, InputError, KeyError, TypeError):
         theirs = "an unknown version"
     ours = f"version {__version__} with torch {importlib.metadata.version('torch')}"
     return f"was made by {theirs}, and this is {ours if ours != theirs else 'a later state of it'}"

@@ -7,7 +7,7 @@ A run folder holds ``scenario.yaml`` (resolved), ``manifest.json`` (how it was m
 (everything that happened), ``energy.csv`` (each client's seconds and joules by state), ``memory.json`` (small results, see
 `emulator.checkpoint`) and ``summary.json``.
 All but the manifest are the same, byte for byte, for the same scenario and versions, whether or not the run was interrupted.
-``summary.json`` is written last and says whether the run is complete.
+``summary.json`` is written last and says whether the run is complete; `emulator.run_folder` has more on it.
 
 A run without training (`emulator.learning.timing`) has the same folder. Its manifest and its summary say so; its accuracies and
 losses are empty.
@@ -20,7 +20,7 @@ import csv
 import gc
 import importlib.metadata
 import io
-import json
+import logging
 import math
 import os
 import platform
@@ -35,19 +35,20 @@ from typing import Any
 import numpy as np
 import simpy
 
-from emulator import __version__, checkpoint, ledger
+from emulator import __version__, checkpoint, ledger, run_folder
 from emulator.accounting import Meter, energy_by_state
 from emulator.cluster import Backend
 from emulator.errors import HflError, InputError
-from emulator.files import replacing, write_json, write_text
+from emulator.files import aside_of, held, replacing, write_json, write_text
 from emulator.grouping.diagnostics import groupings_csv, groups_csv
 from emulator.grouping.topology import topology_csv
 from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory
 from emulator.learning.timing import AnyLab, TimingLab
 from emulator.ledger import Ledger
-from emulator.methods.session import METRICS, TABLES, Metrics, Session
+from emulator.methods.session import METRICS, Metrics, Session
 from emulator.rng import stream
+from emulator.run_folder import COMPLETE, FAILED, INTERRUPTED, digests
 from emulator.scenario import Loaded, Scenario, dump
 from emulator.world.disturbances import Disturbances, disturbances
 from emulator.world.endings import check, watch
@@ -59,15 +60,7 @@ from emulator.world.world import Workload, World
 
 BYTES_PER_PARAMETER = 4  # models travel as float32
 
-GROUPS, GROUPINGS, TOPOLOGY, IMAGES = "groups.csv", "groupings.csv", "topology.csv", "recovered.npy"
-
-# What a run folder may hold. The summary comes first: without it the rest counts as unfinished while it is deleted.
-FILES = (
-    "summary.json", "metrics.csv", GROUPS, GROUPINGS, TOPOLOGY, IMAGES, *(f"{name}.csv" for name in TABLES), "ledger.parquet",
-    "energy.csv", "accuracy.png", "report.html", checkpoint.VALUES, checkpoint.MEMORY, "manifest.json", "scenario.yaml",
-)  # fmt: skip
-
-COMPLETE, INTERRUPTED, FAILED = "complete", "interrupted", "failed"
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -81,55 +74,6 @@ class Watcher:
 def label_of(scenario: Scenario) -> str:
     """What legends call the scenario's method: its preset, or its kind."""
     return scenario.method.params.preset or scenario.method.kind
-
-
-def prepare(folder: Path, scenario: Scenario, overwrite: bool = False, training: bool = True) -> bool:
-    """Makes a folder ready for a run, with training or without. False: it already holds this run, complete.
-
-    Raises `InputError` where the folder holds anything else than an earlier part of the same run.
-    """
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
-        return True
-    if not folder.is_dir():
-        raise InputError(f"{folder} is a file; --out must name a folder")
-    stored = folder / "scenario.yaml"
-    if not stored.is_file():
-        raise InputError(f"{folder} is not empty and is no run folder; choose another --out")
-    if overwrite:
-        for name in FILES:
-            (folder / name).unlink(missing_ok=True)
-        return True
-    if stored.read_text(encoding="utf-8") != dump(scenario):
-        raise InputError(
-            f"{folder} holds a run of another scenario; choose another --out, or replace it with --overwrite"
-        )
-    if (folder / "manifest.json").exists() and trained_in(folder) != training:
-        raise InputError(
-            f"{folder} holds a run of this scenario {'without' if training else 'with'} training; "
-            "choose another --out, or replace it with --overwrite"
-        )
-    for half_written in folder.glob(".*.part*"):  # by a process that was killed while it wrote
-        half_written.unlink()
-    return status_of(folder) != COMPLETE
-
-
-def status_of(folder: Path) -> str:
-    """The status that a run folder's summary states; "" where there is none."""
-    return str(_stated(folder / "summary.json").get("status", ""))
-
-
-def trained_in(folder: Path) -> bool:
-    """Whether the run in a folder is one with training."""
-    return bool(_stated(folder / "manifest.json").get("training", True))
-
-
-def _stated(file: Path) -> dict[str, Any]:
-    """The content of a JSON file; nothing where it is missing or damaged."""
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
 
 
 def execute(
@@ -146,6 +90,7 @@ def execute(
     Returns the summary and how many trainings it took. ``known`` are small results from elsewhere. With the backend ``ray``
     clients are trained on the cluster that this process has joined (`emulator.cluster`). An interruption
     (``KeyboardInterrupt``) or an error leaves a valid folder with all that was done, marked as such, and is raised again.
+    Raises `InputError` where another process writes the folder, `HflError` where it was removed or cannot be written any more.
     """
     scenario = loaded.scenario
     started = time.monotonic()
@@ -157,35 +102,37 @@ def execute(
             lab = Lab(scenario, memory, watcher.on_trained, checkpoint.Restored(folder), max_workers, backend)
         else:
             lab = TimingLab(scenario, memory)
-        session = assemble(scenario, lab, Ledger(folder / ".ledger.part.parquet"))
+        session = assemble(scenario, lab, Ledger(aside_of(folder / run_folder.LEDGER)))
     except InputError as error:
         raise loaded.locate(error) from error
     # Only now: bad input that shows when data and model are read leaves no folder behind.
-    manifest = _manifest(scenario, loaded.training)
-    write_text(folder / "scenario.yaml", dump(scenario))
-    write_json(folder / "manifest.json", manifest)
-    keeper = _Keeper(folder, session, scenario.output.checkpoint)
+    with held(folder):
+        manifest = _manifest(scenario, loaded.training)
+        (folder / run_folder.SUMMARY).unlink(missing_ok=True)  # what it says of the files is about to be untrue
+        write_text(folder / run_folder.SCENARIO, dump(scenario))
+        write_json(folder / run_folder.MANIFEST, manifest)
+        keeper = _Keeper(folder, session, scenario.output.checkpoint)
 
-    def on_round(round: int, metrics: Metrics) -> None:  # noqa: A002
-        keeper.round_ended()
-        watcher.on_round(round, metrics)
+        def on_round(round: int, metrics: Metrics) -> None:  # noqa: A002
+            keeper.round_ended()
+            watcher.on_round(round, metrics)
 
-    session.on_round = on_round
-    status = FAILED
-    try:
-        with contextlib.nullcontext() if loaded.training else rare_collections():
-            play(session)
-        status = COMPLETE
-    except KeyboardInterrupt:
-        status = INTERRUPTED
-        raise
-    except InputError as error:
-        raise loaded.locate(error) from error
-    finally:
-        lab.close()
-        trainings = {"asked": lab.asked, "computed": lab.trained}
-        manifest |= {"wall_s": round(time.monotonic() - started, 3), "trainings": trainings}
-        summary = _finish(folder, session, manifest, status, sys.exception())
+        session.on_round = on_round
+        status = FAILED
+        try:
+            with contextlib.nullcontext() if loaded.training else rare_collections():
+                play(session)
+            status = COMPLETE
+        except KeyboardInterrupt:
+            status = INTERRUPTED
+            raise
+        except InputError as error:
+            raise loaded.locate(error) from error
+        finally:
+            lab.close()
+            trainings = {"asked": lab.asked, "computed": lab.trained}
+            manifest |= {"wall_s": round(time.monotonic() - started, 3), "trainings": trainings}
+            summary = keeper.finish(manifest, status, sys.exception())
     return summary | {"trainings": trainings}
 
 
@@ -212,23 +159,64 @@ def rare_collections() -> Iterator[None]:
 
 
 class _Keeper:
-    """Writes what a run would need to go on: after the first round that ends so many seconds of real time after the last time."""
+    """Writes the folder of a run: while it lasts what it would need to go on, and at its end what came of it.
+
+    What it would need is written after the first round that ends so many seconds of real time after the last time.
+    """
 
     def __init__(self, folder: Path, session: Session, every_s: float) -> None:
         self._folder = folder
         self._session = session
         self._every_s = every_s
         self._due = time.monotonic() + every_s
+        self._identity = _identity(folder)
 
     def round_ended(self) -> None:
-        """Writes metrics and checkpoint, if it is time."""
+        """Writes metrics and checkpoint, if it is time. Where there is no space for them, the run goes on with a warning."""
         now = time.monotonic()
         if now < self._due:
             return
-        write_text(self._folder / "metrics.csv", metrics_csv(self._session.metrics))
-        checkpoint.write(self._folder, self._session.lab)
+        self._check_there()
+        try:
+            write_text(self._folder / run_folder.METRICS, metrics_csv(self._session.metrics))
+            checkpoint.write(self._folder, self._session.lab)
+        except HflError as error:
+            log.warning("%s; the run goes on, and could be resumed from what was kept before", error)
         took = time.monotonic() - now
         self._due = now + max(self._every_s, 20 * took)  # large models: never more than a twentieth of the time
+
+    def finish(self, manifest: dict[str, Any], status: str, error: BaseException | None) -> dict[str, Any]:
+        """Writes what came of the run and returns its summary. Raises `HflError` where that is not possible."""
+        self._check_there()
+        folder, session = self._folder, self._session
+        if status != COMPLETE:  # first: with it nothing is lost, whatever becomes of the rest
+            checkpoint.write(folder, session.lab)
+        _write_results(folder, session)
+        if status == COMPLETE:
+            checkpoint.clear(folder)
+            checkpoint.write_memory(folder, session.lab)
+        write_json(folder / run_folder.MANIFEST, manifest)
+        summary = summary_of(session, manifest["training"], status)
+        if status == FAILED and error is not None:
+            summary["error"] = str(error) or type(error).__name__
+        write_json(folder / run_folder.SUMMARY, summary | {"files": digests(folder)})
+        self._check_there()
+        return summary
+
+    def _check_there(self) -> None:
+        if _identity(self._folder) != self._identity:
+            raise HflError(
+                f"'{self._folder}' was removed or replaced while the run was writing it; what it held is lost"
+            )
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    """What tells a folder from another one of the same name; None where there is none."""
+    try:
+        found = folder.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def assemble(scenario: Scenario, lab: AnyLab, ledger: Ledger | None = None) -> Session:
@@ -297,34 +285,21 @@ def write_energy(path: Path, ledger_file: Path, world: World) -> None:
         pyarrow.csv.write_csv(table, file, style)
 
 
-def _finish(
-    folder: Path, session: Session, manifest: dict[str, Any], status: str, error: BaseException | None
-) -> dict[str, Any]:
-    write_text(folder / "metrics.csv", metrics_csv(session.metrics))
+def _write_results(folder: Path, session: Session) -> None:
+    write_text(folder / run_folder.METRICS, metrics_csv(session.metrics))
     if session.groupings:
-        write_text(folder / GROUPS, groups_csv(session.groupings))
-        write_text(folder / GROUPINGS, groupings_csv(session.groupings))
+        write_text(folder / run_folder.GROUPS, groups_csv(session.groupings))
+        write_text(folder / run_folder.GROUPINGS, groupings_csv(session.groupings))
     for name, table in session.tables.items():
         if table:
             write_text(folder / f"{name}.csv", table_csv(table))
     if session.places:
-        write_text(folder / TOPOLOGY, topology_csv(session.places))
+        write_text(folder / run_folder.TOPOLOGY, topology_csv(session.places))
     if session.images:
-        with replacing(folder / IMAGES) as aside:
+        with replacing(folder / run_folder.IMAGES) as aside:
             np.save(aside, np.stack(session.images), allow_pickle=False)
-    session.world.ledger.write(folder / "ledger.parquet")
-    write_energy(folder / "energy.csv", folder / "ledger.parquet", session.world)
-    if status == COMPLETE:
-        checkpoint.clear(folder)
-        checkpoint.write_memory(folder, session.lab)
-    else:
-        checkpoint.write(folder, session.lab)
-    write_json(folder / "manifest.json", manifest)
-    summary = summary_of(session, manifest["training"], status)
-    if status == FAILED and error is not None:
-        summary["error"] = str(error) or type(error).__name__
-    write_json(folder / "summary.json", summary)
-    return summary
+    session.world.ledger.write(folder / run_folder.LEDGER)
+    write_energy(folder / run_folder.ENERGY, folder / run_folder.LEDGER, session.world)
 
 
 def summary_of(session: Session, training: bool, status: str) -> dict[str, Any]:

@@ -73,7 +73,7 @@ def other_seed(study: Study) -> Path:
 def test_a_run_writes_its_folder_and_says_what_came_of_it(study: Study) -> None:
     assert study.done.code == 0
     names = {path.name for path in study.first.iterdir()}
-    assert names == {*SAME, "manifest.json", "accuracy.png", "memory.json"}
+    assert names == {*SAME, "manifest.json", "accuracy.png", "memory.json", ".lock"}
     summary = json.loads((study.first / "summary.json").read_text())
     metrics = pd.read_csv(study.first / "metrics.csv")
     assert (summary["status"], summary["stopped_by"], summary["rounds"]) == ("complete", "rounds", 2)
@@ -101,9 +101,9 @@ def test_a_run_folder_holds_the_resolved_scenario_and_how_it_was_made(study: Stu
 
 
 def test_a_complete_run_is_not_run_again(study: Study) -> None:
-    before = {path: path.stat().st_mtime_ns for path in study.first.iterdir()}
+    before = {path: path.stat().st_mtime_ns for path in study.first.glob("[!.]*")}
     assert study.run("first") == Done(0, f"hierfavg: {study.first} holds this run already, complete\n", "")
-    assert {path: path.stat().st_mtime_ns for path in study.first.iterdir()} == before
+    assert {path: path.stat().st_mtime_ns for path in study.first.glob("[!.]*")} == before
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def test_an_interrupted_run_leaves_a_valid_folder_and_goes_on_when_started_again
     assert 2 <= summary["rounds"] < 40
     assert metrics.iloc[-1].to_dict() == summary["final"]
     assert pd.read_parquet(tmp_path / "run" / "ledger.parquet")["bytes"].sum() >= summary["final"]["bytes_total"]
-    assert not list((tmp_path / "run").glob(".*"))  # nothing half-written is left behind
+    assert not list((tmp_path / "run").glob(".*.part*"))  # nothing half-written is left behind
 
     assert hfl(*command).code == 0
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "complete"

@@ -38,7 +38,7 @@ def test_a_path_that_cannot_be_written_to_is_said(
 ) -> None:
     (tmp_path / "file").write_text("")
     assert hfl(monkeypatch, "schema", str(tmp_path / "file" / "schema.json")) == 2
-    assert capsys.readouterr().err == f"error: {tmp_path / 'file'}: File exists\n"
+    assert capsys.readouterr().err == f"error: cannot write '{tmp_path / 'file' / 'schema.json'}': File exists\n"
     assert hfl(monkeypatch, "schema", str(tmp_path)) == 2
     assert "Traceback" not in capsys.readouterr().err
     assert hfl(monkeypatch, "run", "quickstart", "--out", str(tmp_path / "file" / "run"), "--no-memo") == 2

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from scenario.command import TINY, Done, hfl
+from scenario.command import TINY, Done, hfl, stated
+
+from emulator.files import read_json, write_json
 
 PLOT = """
 from emulator.registry import figures
@@ -118,7 +120,7 @@ def test_what_is_wrong_is_said_and_nothing_is_drawn(
 def test_incomplete_and_foreign_run_folders(runs: list[Path], tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
-    (folder / "manifest.json").write_text("{}")
+    write_json(folder / "manifest.json", {})
     for words in (["plot", "breakdown"], ["table", "totals"], ["report"], ["export", "--csv", str(tmp_path / "x")]):
         done = hfl(*words, folder)
         assert done.code == 2
@@ -127,11 +129,11 @@ def test_incomplete_and_foreign_run_folders(runs: list[Path], tmp_path: Path) ->
     done = hfl("plot", "breakdown", folder, "--out", tmp_path / "x.png")
     assert (done.code, "has no ledger.parquet: it is unfinished" in done.err) == (2, True)
     summary = json.loads((runs[0] / "summary.json").read_text()) | {"status": "done"}
-    (folder / "summary.json").write_text(json.dumps(summary))
+    write_json(folder / "summary.json", summary)
     done = hfl("report", folder)
     assert (done.code, "was written by another version: 'status' is 'done'" in done.err) == (2, True)
     pd.DataFrame({"kind": ["compute"]}).to_parquet(folder / "ledger.parquet")
-    (folder / "summary.json").write_bytes((runs[0] / "summary.json").read_bytes())
+    write_json(folder / "summary.json", stated(runs[0]))
     done = hfl("plot", "timeline", folder, "--out", tmp_path / "x.png")
     assert (done.code, "was written by another version: it has no column 'who'" in done.err) == (2, True)
 
@@ -163,7 +165,7 @@ def test_a_study_with_failed_runs_has_figures_and_a_report(study: tuple[Path, Do
     folder, done = study
     assert done.code == 1
     assert "2 of 4 runs failed" in done.err
-    failures = json.loads((folder / "failures.json").read_text())
+    failures = read_json(folder / "failures.json") or {}
     assert set(failures) == {"broken_seed-0", "broken_seed-1"}
     assert all("absent.npz" in message for message in failures.values())
     for name in ("breakdown.png", "pareto.png", "timeline.png"):

@@ -21,7 +21,8 @@ from emulator.errors import HflError, InputError
 from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory
 from emulator.ledger import Ledger, Tag, batches
-from emulator.run import FILES, assemble, execute, write_energy
+from emulator.run import assemble, execute, write_energy
+from emulator.run_folder import FILES
 from emulator.scenario import Loaded
 
 Small = Callable[..., Loaded]

@@ -9,15 +9,17 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from scenario.command import TINY, Done, hfl
+from scenario.command import TINY, Done, hfl, stated
 
 from analysis import tables, whatif
 from analysis.plots import cost_accuracy
 from analysis.runs import load_run
 from emulator.errors import InputError
+from emulator.files import write_json
 from emulator.learning.memo import Memo
 from emulator.ledger import read
-from emulator.run import Watcher, execute, prepare
+from emulator.run import Watcher, execute
+from emulator.run_folder import prepare
 from emulator.scenario import Loaded
 
 Small = Callable[..., Loaded]
@@ -54,7 +56,7 @@ def test_everything_but_what_is_learned_is_the_same(small: Small, tmp_path: Path
     assert ours.drop(columns=LEARNED).equals(theirs.drop(columns=LEARNED))
     assert ours[LEARNED].isna().all(axis=None)
     assert theirs[LEARNED].notna().all(axis=None)
-    ended, expected = (json.loads((folder / "summary.json").read_text()) for folder in (timing, real))
+    ended, expected = (stated(folder) for folder in (timing, real))
     assert (ended["training"], expected["training"]) == (False, True)
     assert (ended["final"]["accuracy"], ended["final"]["loss"], ended["best_accuracy"]) == (None, None, None)
     for summary in (ended, expected):
@@ -206,7 +208,7 @@ def test_a_run_with_training_may_not_lack_an_accuracy(study: Path, tmp_path: Pat
     folder = tmp_path / "odd"
     folder.mkdir()
     summary = json.loads((study / "timing" / "summary.json").read_text()) | {"training": True}
-    (folder / "summary.json").write_text(json.dumps(summary))
+    write_json(folder / "summary.json", summary)
     (folder / "metrics.csv").write_bytes((study / "timing" / "metrics.csv").read_bytes())
     with pytest.raises(InputError, match="column 'accuracy' has nan in row 1"):
         load_run(folder)

@@ -9,9 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from scenario.command import stated
 
 from emulator import checkpoint
 from emulator.errors import InputError
+from emulator.files import write_json
 from emulator.learning import replaying
 from emulator.learning.memo import Memo
 from emulator.replay import Replay, Source, describe_missing, open_source, replay
@@ -57,7 +59,7 @@ def test_replays_give_the_numbers_of_whatif(small: Small, tmp_path: Path) -> Non
         folder = tmp_path / str(number)
         counts = trained(source, folder, change)
         assert metrics_csv(list(result.metrics)) == (folder / "metrics.csv").read_text(), change
-        assert result.summary == json.loads((folder / "summary.json").read_text())
+        assert result.summary == stated(folder)
         assert (result.asked, result.missing, result.known) == (counts["asked"], 0, True)
         assert counts["computed"] == 0
     assert describe_missing(result) == f"0 of {result.asked} trainings are missing"
@@ -170,18 +172,20 @@ def test_folders_that_cannot_be_replayed(small: Small, tmp_path: Path) -> None:
     for name in ("begun", "stopped", "unkept", "older", "newer"):
         shutil.copytree(run, tmp_path / name)
     (tmp_path / "begun" / "summary.json").unlink()
-    broken("begun", r"is not complete \(it has no valid summary.json\); finish it with 'hfl run'")
-    (tmp_path / "stopped" / "summary.json").write_text('{"status": "interrupted"}')
+    broken("begun", r"is not complete \(it has no summary.json\); finish it with 'hfl run'")
+    write_json(tmp_path / "stopped" / "summary.json", {"status": "interrupted"})
     broken("stopped", r"is not complete \(its status is 'interrupted'\)")
     (tmp_path / "unkept" / "memory.json").unlink()
     broken("unkept", "has no memory.json, so nothing of the run can be replayed")
     manifest = json.loads((run / "manifest.json").read_text())
     manifest |= {"hfl_emulator": "0.0.1", "packages": {"torch": "1.0"}}
-    (tmp_path / "older" / "manifest.json").write_text(json.dumps(manifest))
+    write_json(tmp_path / "older" / "manifest.json", manifest)
     (tmp_path / "older" / "memory.json").write_text("{}")
     broken(
         "older", r"was made by version 0.0.1 with torch 1.0, and this is .*; its results cannot be reused: run it again"
     )
     scenario = (run / "scenario.yaml").read_text()
     (tmp_path / "newer" / "scenario.yaml").write_text(scenario + "\nplanets: 3\n")
+    broken("newer", r"'scenario.yaml' in .* changed after the run ended; restore it")
+    write_json(tmp_path / "newer" / "summary.json", stated(run))
     broken("newer", r"was made by version .*; its scenario is not understood:\n.*planets: unknown key")

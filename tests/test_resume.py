@@ -17,7 +17,8 @@ import pytest
 
 from emulator import checkpoint
 from emulator.learning.memo import Memo
-from emulator.run import Watcher, execute, prepare
+from emulator.run import Watcher, execute
+from emulator.run_folder import prepare
 from emulator.scenario import Loaded, dump, load
 
 FILES = ("metrics.csv", "ledger.parquet", "energy.csv", "summary.json", "scenario.yaml", "memory.json")

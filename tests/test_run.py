@@ -13,7 +13,8 @@ from emulator.learning.memo import Memo
 from emulator.ledger import Tag, read
 from emulator.methods.session import MethodParams, Session
 from emulator.registry import methods
-from emulator.run import execute, prepare
+from emulator.run import execute
+from emulator.run_folder import prepare
 from emulator.scenario import Loaded
 from emulator.world.world import Steps
 

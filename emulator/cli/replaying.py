@@ -24,7 +24,8 @@ def replay_worlds(
     loaded: LoadedStudy, folder: Path, memo: Path | None, jobs: int | None, workers: int | None
 ) -> dict[str, str]:
     """Replays what is left to replay, and trains what may be trained; returns why there is no result of some, by name."""
-    from emulator.study.folder import held, prepare_all, write_index
+    from emulator.files import held
+    from emulator.study.folder import prepare_all, write_index
     from emulator.study.runner import replay_all, run_all
 
     assert loaded.study.whatif is not None

@@ -103,13 +103,12 @@ def whatif(
     if not changes:
         raise InputError("say what is to change, for example --set topology.links.access.up='2 Mbit/s'")
     from emulator import checkpoint
-    from emulator.run import COMPLETE, status_of, trained_in
+    from emulator.run_folder import finished
 
-    if status_of(folder) != COMPLETE:
-        raise InputError(f"{folder} is not the folder of a finished run")
+    training = bool(finished(folder)["training"])
     # No picture: drawing one would take as long as the answer. `hfl compare` draws both worlds.
     changes = [*changes, "output.against=[]", "output.plot=false"]
-    loaded = scenario.load(folder / "scenario.yaml", changes, training=trained_in(folder))
+    loaded = scenario.load(folder / "scenario.yaml", changes, training=training)
     text = scenario.dump(loaded.scenario)
     place = out_dir or folder / f"whatif-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
     summary = _run_one(loaded, place, _open_memo(memo, no_memo), False, workers, checkpoint.read_memory(folder))
@@ -137,7 +136,8 @@ def _run_one(
 ) -> dict[str, Any] | None:
     """Runs a scenario into a folder, shows how it gets on, and draws its picture. None: it was complete already."""
     from emulator.cli.progress import RunProgress
-    from emulator.run import execute, label_of, prepare
+    from emulator.run import execute, label_of
+    from emulator.run_folder import prepare
 
     label = label_of(loaded.scenario)
     summary = None

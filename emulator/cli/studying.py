@@ -103,7 +103,8 @@ def _run(
 ) -> dict[str, str]:
     """Does what is left to do; returns why runs failed, by name."""
     from emulator.cli.study_progress import StudyProgress
-    from emulator.study.folder import held, prepare_all, write_index
+    from emulator.files import held
+    from emulator.study.folder import prepare_all, write_index
 
     if backend == "ray":
         from emulator.study.ray_runner import run_all

@@ -19,7 +19,7 @@ from emulator.learning.memo import Memo
 from emulator.machine import cores
 from emulator.methods.session import Metrics
 from emulator.replay import Replay, Source, open_source, place_of, replay
-from emulator.run import prepare
+from emulator.run_folder import prepare
 from emulator.scenario import Loaded
 from emulator.study.job import Ended, Order, Progressed, Setup
 from emulator.study.runner import Job

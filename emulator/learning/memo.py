@@ -1,7 +1,7 @@
 """Small results, remembered by content key: evaluations, facts about data and models.
 
 A key is a hash of everything that determines the result (see `emulator.learning.lab`), so an entry never goes stale and
-several processes may share one file. A damaged file is set aside with a warning; the run goes on with a new one.
+several processes may share one file. A damaged entry is forgotten, a damaged file set aside, with a warning; the run goes on.
 """
 
 from __future__ import annotations
@@ -10,16 +10,18 @@ import logging
 import os
 import sqlite3
 import time
-from base64 import b64decode, b64encode
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import platformdirs
+
+from emulator.files import sealed, sealed_text, unsealed, unsealed_text
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
+FORMAT = 2  # of the file: `user_version` of its header. Before 2 values had no checksum
 _SCHEMA = """CREATE TABLE IF NOT EXISTS memo (
     key TEXT PRIMARY KEY, kind TEXT NOT NULL, value BLOB NOT NULL, used_day INTEGER NOT NULL
 ) WITHOUT ROWID"""
@@ -31,34 +33,42 @@ def default_path() -> Path:
 
 
 class Memo:
-    """A table from keys to bytes. ``path`` None keeps it in memory, for one process and one run."""
+    """A table from keys to bytes. ``path`` None keeps it in memory, for one process and one run.
+
+    Every row carries a checksum over its key and its value. A row that does not match it is forgotten.
+    """
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
         self.hits = 0
         self.misses = 0
+        self.damaged = 0  # rows that were forgotten because they did not match their checksum
+        self._file: int | None = None  # which file it is that was opened
         self._connection = self._open()
 
     def get(self, key: str) -> bytes | None:
         """The value under ``key``, or None."""
         row = self._guarded(lambda c: c.execute("SELECT value, used_day FROM memo WHERE key = ?", (key,)).fetchone())
-        if row is None:
+        value = None if row is None else unsealed(key, row[0])
+        if value is None:
             self.misses += 1
+            if row is not None:
+                self._forget_damaged(key)
             return None
         self.hits += 1
         if row[1] != _today():
             self._guarded(lambda c: c.execute("UPDATE memo SET used_day = ? WHERE key = ?", (_today(), key)))
-        return bytes(row[0])
+        return value
 
     def put(self, key: str, kind: str, value: bytes) -> None:
         """Remembers a value. The first value under a key stays: equal keys mean equal results."""
-        entry = (key, kind, value, _today())
+        entry = (key, kind, sealed(key, value), _today())
         self._guarded(lambda c: c.execute("INSERT OR IGNORE INTO memo VALUES (?, ?, ?, ?)", entry))
 
     def stats(self) -> dict[str, tuple[int, int]]:
         """Entries and their bytes, by kind."""
-        query = "SELECT kind, COUNT(*), SUM(LENGTH(value)) FROM memo GROUP BY kind ORDER BY kind"
-        return {k: (n, size) for k, n, size in self._guarded(lambda c: c.execute(query).fetchall())}
+        query = "SELECT kind, COUNT(*), TOTAL(LENGTH(value)) FROM memo GROUP BY kind ORDER BY kind"
+        return {str(k): (n, int(size)) for k, n, size in self._guarded(lambda c: c.execute(query).fetchall())}
 
     def forget(self, unused_days: int = 0) -> int:
         """Deletes entries that were not used for so many days (0: all) and gives the space back; returns how many."""
@@ -71,16 +81,27 @@ class Memo:
         """Closes the file."""
         self._connection.close()
 
+    def _forget_damaged(self, key: str) -> None:
+        if not self.damaged:
+            log.warning("the memo %s holds damaged results; they are forgotten and computed again", self.path)
+        self.damaged += 1
+        self._guarded(lambda c: c.execute("DELETE FROM memo WHERE key = ?", (key,)))
+
     def _open(self) -> sqlite3.Connection:
         if self.path is None:
             return _connect(":memory:")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            return _connect(str(self.path))
-        except (sqlite3.OperationalError, OSError) as error:
+            connection = _connect(str(self.path))
+            self._file = self.path.stat().st_ino
+        except OSError as error:
             return self._do_without(error)
-        except sqlite3.DatabaseError as error:
-            return self._set_aside(error)
+        except sqlite3.Error as error:
+            return self._set_aside(f"is damaged ({error})") if _is_damage(error) else self._do_without(error)
+        if connection.execute("PRAGMA user_version").fetchone()[0] == FORMAT:
+            return connection
+        connection.close()
+        return self._set_aside("is of another version")
 
     def _do_without(self, error: Exception) -> sqlite3.Connection:
         """A full disk or a folder that cannot be written to is no reason to stop a run: it costs only the memory."""
@@ -91,24 +112,30 @@ class Memo:
     def _guarded(self, action: Callable[[sqlite3.Connection], T]) -> T:
         try:
             return action(self._connection)
-        except sqlite3.OperationalError as error:
+        except sqlite3.Error as error:
             self._connection.close()
-            self._connection = self._do_without(error)
-            return action(self._connection)
-        except sqlite3.DatabaseError as error:
-            self._connection.close()
-            self._connection = self._set_aside(error)
+            damage = _is_damage(error)
+            self._connection = self._set_aside(f"is damaged ({error})") if damage else self._do_without(error)
             return action(self._connection)
 
-    def _set_aside(self, error: sqlite3.DatabaseError) -> sqlite3.Connection:
+    def _set_aside(self, why: str) -> sqlite3.Connection:
+        """Begins a new file. Of several processes that find the same file unusable one moves it away."""
+        from filelock import FileLock, Timeout
+
         assert self.path is not None  # a memo in memory cannot be damaged
-        aside = self.path.with_name(f"{self.path.name}.damaged-{os.getpid()}")
-        log.warning("the memo %s is damaged (%s); it is set aside as %s", self.path, error, aside.name)
-        if self.path.exists():
-            self.path.replace(aside)
-        for ending in ("-wal", "-shm"):
-            self.path.with_name(self.path.name + ending).unlink(missing_ok=True)
-        return _connect(str(self.path))
+        aside = self.path.with_name(f"{self.path.name}.damaged-{os.getpid()}-{time.time_ns()}")
+        try:
+            with FileLock(f"{self.path}.lock", timeout=60):
+                if self.path.exists() and self._file in (None, self.path.stat().st_ino):
+                    log.warning("the memo %s %s; it is set aside as %s", self.path, why, aside.name)
+                    self.path.replace(aside)
+                    for ending in ("-wal", "-shm"):
+                        self.path.with_name(self.path.name + ending).unlink(missing_ok=True)
+                connection = _connect(str(self.path))
+                self._file = self.path.stat().st_ino
+                return connection
+        except (sqlite3.Error, OSError, Timeout) as error:
+            return self._do_without(error)
 
 
 class RunMemory:
@@ -144,13 +171,19 @@ class RunMemory:
         return known
 
     def to_json(self) -> dict[str, str]:
-        """The entries as plain data."""
-        return {key: b64encode(value).decode() for key, value in sorted(self.entries.items())}
+        """The entries as plain data, each with its checksum."""
+        return {key: sealed_text(key, value) for key, value in sorted(self.entries.items())}
 
     @staticmethod
-    def entries_from_json(data: dict[str, str]) -> dict[str, bytes]:
-        """The entries that `to_json` wrote; raises ``ValueError`` where they are damaged."""
-        return {key: b64decode(value, validate=True) for key, value in data.items()}
+    def entries_from_json(data: Any) -> tuple[dict[str, bytes], int]:
+        """The entries that `to_json` wrote, and how many are left out because they are damaged.
+
+        Raises ``ValueError`` for anything else than an object.
+        """
+        if not isinstance(data, dict):
+            raise ValueError("expected an object")  # noqa: TRY004
+        found = {key: value for key, stored in data.items() if (value := unsealed_text(key, stored)) is not None}
+        return found, len(data) - len(found)
 
 
 def _today() -> int:
@@ -159,11 +192,26 @@ def _today() -> int:
 
 def _connect(target: str) -> sqlite3.Connection:
     connection = sqlite3.connect(target, timeout=60, isolation_level=None)
+    connection.text_factory = lambda raw: raw.decode(errors="replace")
     try:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
-        connection.execute(_SCHEMA)
-    except sqlite3.DatabaseError:
+        if _is_new(connection):
+            connection.execute("BEGIN IMMEDIATE")
+            if _is_new(connection):  # still: nobody else was quicker
+                connection.execute(_SCHEMA)
+                connection.execute(f"PRAGMA user_version = {FORMAT}")
+            connection.execute("COMMIT")
+    except sqlite3.Error:
         connection.close()
         raise
     return connection
+
+
+def _is_new(connection: sqlite3.Connection) -> bool:
+    return not connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]
+
+
+def _is_damage(error: sqlite3.Error) -> bool:
+    """Whether an error is the file's, rather than the disk's or another process's."""
+    return not isinstance(error, sqlite3.OperationalError) or str(error).startswith("no such ")

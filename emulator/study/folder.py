@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from emulator.errors import InputError
-from emulator.files import write_json
-from emulator.run import COMPLETE, INTERRUPTED, prepare, status_of
+from emulator.files import HeldError, write_json
+from emulator.run_folder import COMPLETE, INTERRUPTED, prepare, status_of
 from emulator.study.load import LoadedStudy, Planned
 
 INDEX = "study.json"
-LOCK = ".lock"
 SHOWN = 5  # folders that a message names
 
 
@@ -45,11 +43,13 @@ def prepare_all(folder: Path, runs: Sequence[Planned], overwrite: bool = False) 
 
 
 def state_of(folder: Path, run: Planned) -> str:
-    """How far a run is, for a list: ``complete``, ``begun``, ``failed``, ``to do``, ``holds something else``."""
+    """How far a run is, for a list: ``complete``, ``begun``, ``at work``, ``failed``, ``to do``, ``holds something else``."""
     place = folder / run.name
     try:
         if not prepare(place, run.loaded.scenario):
             return COMPLETE
+    except HeldError:
+        return "at work"
     except InputError:
         return "holds something else"
     status = status_of(place)
@@ -65,22 +65,3 @@ def write_index(folder: Path, loaded: LoadedStudy, whatif: dict[str, Any] | None
     about = {"name": study.name, "notes": study.notes, "columns": list(loaded.columns), "target": study.target}
     baseline = {"baseline": study.baseline} if study.baseline else {}
     write_json(folder / INDEX, {**about, **baseline, "runs": runs, **({} if whatif is None else {"whatif": whatif})})
-
-
-@contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """Keeps a second study out of the folder for as long as the block lasts; raises `InputError` if one is at work there."""
-    if folder.is_file():
-        raise InputError(f"{folder} is a file; --out must name a folder")
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        import fcntl
-    except ImportError:  # not on Windows
-        yield
-        return
-    with (folder / LOCK).open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError(f"another 'hfl study' is at work in {folder}") from None
-        yield

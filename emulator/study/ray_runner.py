@@ -25,7 +25,8 @@ from emulator import checkpoint, cluster, interruption
 from emulator.errors import HflError
 from emulator.files import replacing, write_text
 from emulator.learning.memo import Memo
-from emulator.run import FILES, execute, prepare
+from emulator.run import execute
+from emulator.run_folder import FILES, prepare
 from emulator.scenario.load import check
 from emulator.study.job import Progressed, Teller, Warned, error_of, tells_rounds
 from emulator.study.load import Planned

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emulator import __version__
-from emulator.files import write_json
+from emulator.errors import InputError
+from emulator.files import read_json, write_json
 from emulator.study.expand import World
 from emulator.study.load import LoadedStudy, Planned
 from emulator.study.names import file_names
@@ -63,7 +64,7 @@ class _Source:
 
 def plan(loaded: LoadedStudy, folder: Path) -> list[WorldReplay]:
     """All replays of a study whose runs are complete, run by run. ``folder`` is that of the study."""
-    from emulator.run import COMPLETE, status_of
+    from emulator.run_folder import COMPLETE, status_of
 
     if loaded.sources:
         sources = [_Source(n, p, values) for (n, values), p in zip(about(loaded.sources), loaded.sources, strict=True)]
@@ -110,12 +111,12 @@ def as_json(result: Replay) -> dict[str, Any]:
 
 
 def result_of(replay: WorldReplay) -> dict[str, Any] | None:
-    """What came of a replay; None where there is nothing yet, or something else."""
+    """What came of a replay; None where there is nothing yet, something else, or something damaged."""
     try:
-        said = json.loads(replay.file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        said = read_json(replay.file)
+    except (OSError, InputError):
         return None
-    return said if isinstance(said, dict) and said.get("key") == replay.key else None
+    return said if said is not None and said.get("key") == replay.key else None
 
 
 def left_of(replays: Iterable[WorldReplay]) -> list[WorldReplay]:
@@ -144,11 +145,14 @@ def to_train(replays: Iterable[WorldReplay], folder: Path) -> list[Planned]:
 
 def take_trained(replays: Sequence[WorldReplay], folder: Path, names: Iterable[str]) -> None:
     """Writes the results of worlds that were trained as runs of these names."""
+    from emulator.run_folder import MANIFEST, SUMMARY, check_unchanged
+
     wanted = set(names)
     for each in replays:
         if each.folder.relative_to(folder).as_posix() in wanted:
-            summary = json.loads((each.folder / "summary.json").read_text(encoding="utf-8"))
-            manifest = json.loads((each.folder / "manifest.json").read_text(encoding="utf-8"))
+            check_unchanged(each.folder, "run it again with --overwrite")
+            summary = read_json(each.folder / SUMMARY) or {}
+            manifest = read_json(each.folder / MANIFEST) or {}
             asked, computed = manifest["trainings"]["asked"], manifest["trainings"]["computed"]
             counts = {"asked": asked, "missing": 0, "trained": computed, "to_the_end": True}
             said = {"key": each.key, "status": TRAINED, "trainings": counts, "summary": summary}

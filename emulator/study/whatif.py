@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from emulator import yamlfile
 from emulator.errors import InputError, Problem, ScenarioError
+from emulator.files import read_json
 from emulator.scenario import dump
 from emulator.scenario.load import Loaded
 from emulator.study.checking import columns_of as columns_of_runs
@@ -144,6 +144,6 @@ def about(folders: Sequence[Path]) -> list[Entry]:
     """The names of given run folders, which `sources_of` found complete, with their methods and seeds."""
     found: list[Entry] = []
     for name, folder in zip(source_names(folders), folders, strict=True):
-        said = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        said = read_json(folder / "summary.json") or {}
         found.append((name, {SOURCE: name, "method": str(said["label"]), "seed": int(said["seed"])}))
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.runs import COLUMNS, Run
+from emulator.files import write_json
 
 
 def metrics(
@@ -99,5 +99,5 @@ def write_folder(folder: Path, table: pd.DataFrame, **summary: Any) -> Path:
     if about["status"] is not None:
         about |= {"rounds": int(table["round"].iloc[-1]), "best_accuracy": float(table["accuracy"].max())}
         about["final"] = {str(key): float(value) for key, value in table.iloc[-1].items()}
-        (folder / "summary.json").write_text(json.dumps(about), encoding="utf-8")
+        write_json(folder / "summary.json", about)
     return folder

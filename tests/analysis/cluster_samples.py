@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import csv
 import io
 import json
@@ -13,6 +12,8 @@ from typing import Any
 import numpy as np
 import yaml
 from analysis_samples import metrics, write_folder
+
+from emulator.files import sealed_text
 
 Born = tuple[int, tuple[int, ...], str, int, Sequence[int], str, int | None]  # see `tree_rows`
 
@@ -99,7 +100,7 @@ def write_clustered(
     if truth is not None:
         stored = io.BytesIO()
         np.save(stored, np.array([truth, np.zeros_like(truth)], dtype=np.int64))
-        entries = {"clusters:abc": base64.b64encode(stored.getvalue()).decode(), "clients:abc": "AAAA"}
+        entries = {"clusters:abc": sealed_text("clusters:abc", stored.getvalue()), "clients:abc": "AAAA"}
         (folder / "memory.json").write_text(json.dumps(entries))
     if scenario is not None:
         (folder / "scenario.yaml").write_text(yaml.safe_dump(dict(scenario)))

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from analysis import load_run
 from analysis.runs import COLUMNS, load_runs, unique_labels
 from emulator.errors import InputError
+from emulator.files import write_json
 
 TABLE = metrics([0.1, 0.5, 0.75])
 
@@ -46,7 +47,7 @@ def test_a_killed_run_is_named_by_its_manifest_then_its_scenario_then_its_folder
     (folder / "scenario.yaml").write_text("name: mine\nseed: 3\nmethod: {kind: x}\n")
     run = load_run(folder)
     assert (run.name, run.label, run.seed) == ("mine", "mine", 3)
-    (folder / "manifest.json").write_text(json.dumps({"label": "group-fel", "seed": 4}))
+    write_json(folder / "manifest.json", {"label": "group-fel", "seed": 4})
     run = load_run(folder)
     assert (run.name, run.label, run.seed) == ("mine", "group-fel", 4)
 
@@ -85,7 +86,7 @@ def test_what_is_no_run_folder_is_refused(tmp_path: Path) -> None:
     write_folder(tmp_path / "all" / "a", TABLE)
     assert message(tmp_path / "all").endswith("is not a run folder, but it holds some: 'a', 'b'")
     (tmp_path / "early").mkdir()
-    (tmp_path / "early" / "manifest.json").write_text("{}")
+    write_json(tmp_path / "early" / "manifest.json", {})
     assert "has no metrics.csv: it ended before its first evaluation" in message(tmp_path / "early")
 
 
@@ -141,18 +142,18 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     ("text", "expected"),
     [
         ('{"name": "x"', "is damaged"),
-        ("[]", "is damaged: expected an object"),
-        ('{"name": "x"}', "was written by another version: 'label' is missing or of another type"),
-        ('{"name": "x", "label": "l", "seed": "0"}', "was written by another version: 'seed' is missing"),
-        (
-            '{"name": "x", "label": "l", "seed": 0, "status": "ok"}',
-            "another version: 'status' is 'ok', not one of",
-        ),
+        ("[]", "is damaged, or of another version: it does not end with its SHA-256"),
+        ({"name": "x"}, "was written by another version: 'label' is missing or of another type"),
+        ({"name": "x", "label": "l", "seed": "0"}, "was written by another version: 'seed' is missing"),
+        ({"name": "x", "label": "l", "seed": 0, "status": "ok"}, "another version: 'status' is 'ok', not one of"),
     ],
 )
-def test_a_bad_summary_is_refused_with_its_reason(tmp_path: Path, text: str, expected: str) -> None:
+def test_a_bad_summary_is_refused_with_its_reason(tmp_path: Path, text: str | dict[str, Any], expected: str) -> None:
     folder = write_folder(tmp_path / "a", TABLE)
-    (folder / "summary.json").write_text(text)
+    if isinstance(text, dict):
+        write_json(folder / "summary.json", text)
+    else:
+        (folder / "summary.json").write_text(text)
     assert expected in message(folder)
     assert str(folder / "summary.json") in message(folder)
 

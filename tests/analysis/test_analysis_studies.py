@@ -22,6 +22,7 @@ from analysis.quantities import AXES
 from analysis.seeds import mean_and_interval, mean_curve
 from analysis.studies import load_study, per_run, summarise
 from emulator.errors import InputError
+from emulator.files import write_json
 
 ALPHA = "data.partition.alpha"
 # The 97.5 % points of Student's t in closed form, for one and for two degrees of freedom.
@@ -44,7 +45,7 @@ def make_study(folder: Path, target: float | None = 0.5, missing: Sequence[str] 
                 runs.append({**identity, "point": {ALPHA: alpha}})
     about = {"name": "made up", "notes": "", "columns": ["variant", ALPHA], "target": target, "runs": runs}
     folder.mkdir(exist_ok=True)
-    (folder / "study.json").write_text(json.dumps(about))
+    write_json(folder / "study.json", about)
     return folder
 
 
@@ -120,7 +121,7 @@ def test_results_have_a_row_for_each_evaluation_of_each_complete_run(tmp_path: P
 def test_a_run_that_is_not_complete_does_not_count(tmp_path: Path) -> None:
     folder = make_study(tmp_path / "s")
     path = folder / "a_alpha-0.1_seed-0" / "summary.json"
-    path.write_text(path.read_text().replace('"complete"', '"interrupted"'))
+    write_json(path, {**json.loads(path.read_text()), "status": "interrupted"})
     assert load_study(folder).missing == ("a_alpha-0.1_seed-0",)
 
 
@@ -178,12 +179,14 @@ def test_the_summary_as_text(tmp_path: Path) -> None:
     [
         (None, "is not the folder of a study: it has no study.json"),
         ("{", "is damaged"),
-        ("{}", "was written by another version"),
-        ('{"columns": [], "target": null, "name": "x", "runs": []}', "no run of the study in"),
+        ({}, "was written by another version"),
+        ({"columns": [], "target": None, "name": "x", "runs": []}, "no run of the study in"),
     ],
 )
-def test_folders_that_are_no_studies(tmp_path: Path, text: str | None, said: str) -> None:
-    if text is not None:
+def test_folders_that_are_no_studies(tmp_path: Path, text: str | dict[str, Any] | None, said: str) -> None:
+    if isinstance(text, dict):
+        write_json(tmp_path / "study.json", text)
+    elif text is not None:
         (tmp_path / "study.json").write_text(text)
     with pytest.raises(InputError, match=said):
         load_study(tmp_path)
@@ -278,7 +281,7 @@ def test_pictures_of_studies_are_the_same_bytes_each_time(tmp_path: Path) -> Non
 def with_baseline(folder: Path, baseline: dict[str, Any], missing: Sequence[str] = ()) -> Path:
     make_study(folder, missing=missing)
     about = json.loads((folder / "study.json").read_text())
-    (folder / "study.json").write_text(json.dumps({**about, "baseline": baseline}))
+    write_json(folder / "study.json", {**about, "baseline": baseline})
     return folder
 
 

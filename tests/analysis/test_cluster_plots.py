@@ -26,6 +26,7 @@ from analysis.report import report
 from analysis.runs import load_run
 from analysis.studies import as_text, load_study, per_run, summarise
 from emulator.errors import InputError
+from emulator.files import write_json
 
 
 def texts(box: Axes) -> list[str]:
@@ -127,7 +128,7 @@ def make_study(folder: Path) -> Path:
         write_clustered(folder / name, of, tables=tables, rounds=10 + seed, seed=seed, label=method.lower())
         runs.append({"run": name, "variant": method, "method": method.lower(), "point": {}, "seed": seed})
     about = {"name": "made up", "notes": "", "columns": ["variant"], "target": 0.3, "runs": runs}
-    (folder / "study.json").write_text(json.dumps(about))
+    write_json(folder / "study.json", about)
     return folder
 
 

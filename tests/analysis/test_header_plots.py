@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from analysis.plots.to_target import ToTarget, to_target
 from analysis.plots.topology import COLUMNS, Topology, plot, read_topology, topology
 from analysis.studies import load_study
 from emulator.errors import InputError
+from emulator.files import write_json
 from emulator.grouping.topology import Place, topology_csv
 
 
@@ -98,7 +98,7 @@ def make_study(folder: Path) -> Path:
                 identity = {"run": name, "variant": variant, "method": variant.lower(), "seed": seed}
                 runs.append({**identity, "point": {"data.partition.classes": classes}})
     about: dict[str, Any] = {"name": "s", "notes": "", "columns": ["variant", "data.partition.classes"], "target": None}
-    (folder / "study.json").write_text(json.dumps(about | {"runs": runs}))
+    write_json(folder / "study.json", about | {"runs": runs})
     return folder
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -12,6 +11,7 @@ from ledger_samples import write_run
 
 from analysis.report import report
 from emulator.errors import InputError
+from emulator.files import write_json
 
 EVIL = '<script>alert("x")</script> & <img src=x onerror=y>'
 VOID = {"meta", "br", "hr", "img", "link", "input"}
@@ -59,9 +59,9 @@ def write_study(folder: Path, failures: dict[str, str] | None = None, name: str 
         if run != "b_seed-1":
             write_run(folder / run, label=label, seed=seed)
     about = {"name": name, "notes": notes, "columns": ["variant"], "target": 0.5, "runs": runs}
-    (folder / "study.json").write_text(json.dumps(about))
+    write_json(folder / "study.json", about)
     if failures:
-        (folder / "failures.json").write_text(json.dumps(failures))
+        write_json(folder / "failures.json", failures)
     return folder
 
 
@@ -73,7 +73,7 @@ def test_the_report_of_a_run_has_everything_and_needs_nothing(tmp_path: Path) ->
         "packages": {"torch": "2.6"},
         "command": ["hfl", "run", "a b.yaml"],
     }
-    (folder / "manifest.json").write_text(json.dumps(manifest | {"host": {"name": "secret-host"}}))
+    write_json(folder / "manifest.json", manifest | {"host": {"name": "secret-host"}})
     text = report([folder])
     page = Page(text)
     assert page.open == []
@@ -107,7 +107,7 @@ def test_the_report_of_a_run_has_everything_and_needs_nothing(tmp_path: Path) ->
 def test_what_stands_in_names_and_notes_is_escaped(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", label=EVIL, name=EVIL, scenario={"notes": EVIL, "name": EVIL})
     (folder / "energy.csv").write_text((folder / "energy.csv").read_text().replace("pi-0", '"<b>bold</b>"'))
-    (folder / "manifest.json").write_text(json.dumps({"command": ["hfl", EVIL], "packages": {EVIL: EVIL}}))
+    write_json(folder / "manifest.json", {"command": ["hfl", EVIL], "packages": {EVIL: EVIL}})
     study = write_study(tmp_path / "study", {"b_seed-1": f"it broke: {EVIL}"}, EVIL, EVIL)
     for folders in ([folder], [study]):
         text = report(folders)
@@ -170,7 +170,7 @@ def test_studies_and_folders_that_cannot_be_reported(tmp_path: Path) -> None:
         (study / name / "summary.json").unlink()
     with pytest.raises(InputError, match=r"no run of the study in .* is complete\n  a_seed-0: failed: no power\n"):
         report([study])
-    (study / "study.json").write_text('{"name": "x"}')
+    write_json(study / "study.json", {"name": "x"})
     with pytest.raises(InputError, match="was written by another version"):
         report([study])
     (study / "study.json").unlink()

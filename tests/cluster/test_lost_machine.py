@@ -11,7 +11,8 @@ import pytest
 
 from emulator import cluster
 from emulator.learning.memo import Memo
-from emulator.run import FILES, Watcher, execute
+from emulator.run import Watcher, execute
+from emulator.run_folder import FILES
 from emulator.scenario import Loaded
 
 pytest.importorskip("ray")

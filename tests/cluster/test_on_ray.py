@@ -19,7 +19,8 @@ from study.study_samples import write_study
 from emulator import checkpoint, cluster, interruption
 from emulator.errors import HflError
 from emulator.learning.memo import Memo
-from emulator.run import FILES, execute, prepare
+from emulator.run import execute
+from emulator.run_folder import FILES, prepare
 from emulator.scenario import Loaded, dump
 from emulator.study.folder import prepare_all
 from emulator.study.load import load

@@ -16,7 +16,8 @@ from study.study_samples import write_study
 from emulator import cluster
 from emulator.errors import HflError
 from emulator.learning.memo import Memo
-from emulator.run import FILES, Watcher
+from emulator.run import Watcher
+from emulator.run_folder import FILES
 from emulator.study import ray_runner
 from emulator.study.job import Progressed
 from emulator.study.load import load

@@ -18,7 +18,8 @@ from emulator.explore.explorer import Explorer, SupersededError, Training
 from emulator.explore.server import PageServer
 from emulator.learning.memo import Memo
 from emulator.replay import place_of
-from emulator.run import INTERRUPTED, execute, metrics_csv, status_of
+from emulator.run import execute, metrics_csv
+from emulator.run_folder import INTERRUPTED, status_of
 from emulator.scenario import Loaded
 from emulator.units import RATE
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from emulator.files import CHECK_BYTES
 from emulator.learning.memo import Memo, RunMemory, default_path
 
 
@@ -93,7 +94,7 @@ def test_forgetting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     memo.put("used", "evaluation", b"345")
     monkeypatch.setattr("emulator.learning.memo._today", lambda: 1100)
     memo.put("new", "facts", b"6")
-    assert memo.stats() == {"evaluation": (2, 5), "facts": (1, 1)}
+    assert memo.stats() == {"evaluation": (2, 5 + 2 * CHECK_BYTES), "facts": (1, 1 + CHECK_BYTES)}
     assert memo.get("used") == b"345"
     assert memo.forget(unused_days=90) == 1
     assert (memo.get("old"), memo.get("used"), memo.get("new")) == (None, b"345", b"6")
@@ -111,7 +112,8 @@ def test_a_run_keeps_what_it_used() -> None:
     assert memo.get("mine") == b"new"
     data = run.to_json()
     assert sorted(data) == ["before", "mine"]
-    elsewhere = RunMemory(Memo(None), RunMemory.entries_from_json(data))
-    assert (elsewhere.get("before"), elsewhere.get("mine")) == (b"\x00\xff", b"new")
-    with pytest.raises(ValueError, match=r"base64|padding|decode"):
-        RunMemory.entries_from_json({"x": "!!!"})
+    assert RunMemory.entries_from_json(data) == ({"before": b"\x00\xff", "mine": b"new"}, 0)
+    swapped = {"before": data["mine"], "mine": data["mine"], "x": "!!!", "y": None}
+    assert RunMemory.entries_from_json(swapped) == ({"mine": b"new"}, 3)
+    with pytest.raises(ValueError, match="expected an object"):
+        RunMemory.entries_from_json([])

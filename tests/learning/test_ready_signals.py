@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from emulator.learning.memo import Memo
-from emulator.run import COMPLETE, execute, prepare
+from emulator.run import execute
+from emulator.run_folder import COMPLETE, prepare
 from emulator.scenario import load
 
 FEW = {

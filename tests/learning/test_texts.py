@@ -30,7 +30,8 @@ from emulator.learning.workers import WorkerPool
 from emulator.methods.grouped import enquiry
 from emulator.methods.session import Session
 from emulator.registry import Chosen, local_rules, models
-from emulator.run import assemble, execute, prepare
+from emulator.run import assemble, execute
+from emulator.run_folder import prepare
 from emulator.scenario import Loaded
 
 Small = Callable[..., Loaded]

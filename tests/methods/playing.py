@@ -9,7 +9,8 @@ import pytest
 from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory
 from emulator.methods.session import Session
-from emulator.run import Watcher, assemble, execute, prepare
+from emulator.run import Watcher, assemble, execute
+from emulator.run_folder import prepare
 from emulator.scenario import Loaded
 
 

@@ -15,7 +15,8 @@ from emulator.errors import InputError
 from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory
 from emulator.methods.session import Session
-from emulator.run import execute, prepare
+from emulator.run import execute
+from emulator.run_folder import prepare
 from emulator.scenario import Loaded
 from tests.methods.playing import played
 

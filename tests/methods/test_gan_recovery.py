@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from scenario.command import stated
 
 from analysis.plots.recovered import images_of
 from analysis.runs import load_run
@@ -16,7 +16,8 @@ from emulator.learning.facts import ClientFacts
 from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory
 from emulator.replay import open_source, replay
-from emulator.run import FILES, assemble, execute, metrics_csv
+from emulator.run import assemble, execute, metrics_csv
+from emulator.run_folder import FILES
 from emulator.scenario import Loaded
 from tests.methods.playing import cut_off_and_finished
 
@@ -49,9 +50,9 @@ def test_models_are_attacked_when_they_first_reach_an_accuracy_and_the_run_does_
     assert run.recovered["round"].iloc[0] == 0
     assert run.recovered["distance"].nunique() == run.recovered["round"].nunique()  # another model, another result
     assert images_of(run).shape == (3, 2, 4, 1, 8, 8)
-    said = json.loads((attacked / "summary.json").read_text())
+    said = stated(attacked)
     assert said.pop("attack") == {"kind": "gan-recovery", "client": 3, "attacked": 3, "not_reached": [0.99]}
-    assert said == json.loads((clean / "summary.json").read_text())
+    assert said == stated(clean)
 
 
 def test_what_was_recovered_is_remembered_and_replayed(small: Small, tmp_path: Path) -> None:
@@ -62,7 +63,7 @@ def test_what_was_recovered_is_remembered_and_replayed(small: Small, tmp_path: P
     assert result.known
     same = replay(source, source.what_if([]), Memo(None))
     assert metrics_csv(list(same.metrics)) == (tmp_path / "run" / "metrics.csv").read_text()
-    assert same.summary == json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert same.summary == stated(tmp_path / "run")
     summary = execute(source.what_if([]), tmp_path / "again", Memo(None), known=source.known, max_workers=1)
     assert summary["trainings"]["computed"] == 0
     for name in ("recovered.csv", "recovered.npy"):
@@ -75,7 +76,7 @@ def test_a_run_that_was_cut_off_ends_with_the_same_images(small: Small, tmp_path
     loaded = small(*LEARNS, attack("[0.01, 0.2]"))
     cut_off_and_finished(loaded, tmp_path / "cut", after=3)
     execute(loaded, tmp_path / "whole", Memo(None), max_workers=1)
-    names = {path.name for path in (tmp_path / "whole").iterdir()}
+    names = {path.name for path in (tmp_path / "whole").glob("[!.]*")}
     assert {"recovered.csv", "recovered.npy"} <= names <= set(FILES)
     for name in names - {"manifest.json"}:
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()

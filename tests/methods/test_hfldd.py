@@ -17,7 +17,8 @@ from emulator.learning.memo import Memo, RunMemory
 from emulator.learning.timing import TimingLab
 from emulator.ledger import Row
 from emulator.methods.session import Session
-from emulator.run import assemble, execute, prepare
+from emulator.run import assemble, execute
+from emulator.run_folder import prepare
 from emulator.scenario import Loaded
 from tests.methods.playing import played
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scenario.command import stated
 
 from analysis.runs import load_run
 from emulator.errors import InputError, ScenarioError
@@ -159,7 +160,7 @@ def test_a_replay_gives_the_numbers_of_the_run(small: Small, tmp_path: Path) -> 
     result = replay(source, source.what_if([]), Memo(None))
     assert result.known
     assert metrics_csv(list(result.metrics)) == (tmp_path / "run" / "metrics.csv").read_text()
-    assert result.summary == json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert result.summary == stated(tmp_path / "run")
     slower = replay(source, source.what_if(["topology.links.access.up=1 Mbit/s"]), Memo(None))
     assert slower.known
     for change in ("attacks=null", "attacks.clients=0.2", "attacks.swap=[[0, 2]]"):  # other labels are other trainings

@@ -10,8 +10,11 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from emulator import plugins
 from emulator.cli import main
+from emulator.files import read_json
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = """
@@ -50,6 +53,7 @@ def hfl(*arguments: str | Path) -> Done:
     """Runs the command in this process."""
     out, err = io.StringIO(), io.StringIO()
     before = sys.argv, list(sys.path), signal.getsignal(signal.SIGTERM)
+    imported = list(plugins.loaded)
     sys.argv = ["hfl", *map(str, arguments)]
     code = 0
     try:
@@ -59,6 +63,7 @@ def hfl(*arguments: str | Path) -> Done:
         code = int(end.code or 0)
     finally:
         sys.argv, sys.path[:] = before[:2]
+        plugins.loaded[:] = imported
         signal.signal(signal.SIGTERM, before[2])
     return Done(code, out.getvalue(), err.getvalue())
 
@@ -75,3 +80,11 @@ def started(folder: Path, *arguments: str | Path) -> subprocess.Popen[str]:
 def ended(process: subprocess.Popen[str]) -> Done:
     out, err = process.communicate(timeout=120)
     return Done(process.returncode, out, err)
+
+
+def stated(folder: Path) -> dict[str, Any]:
+    """What a run's summary says, without the checksums."""
+    summary = read_json(folder / "summary.json")
+    assert summary is not None
+    del summary["files"]
+    return summary

@@ -241,7 +241,7 @@ def test_folders_that_cannot_be_replayed_are_named(done: tuple[Path, Done], tmp_
     refused = hfl("study", tmp_path / "study.yaml")
     assert refused.code == 2
     assert "study.yaml:3:10: whatif.runs[0]: the run in" in refused.err
-    assert "is not complete (it has no valid summary.json); finish it with 'hfl run'" in refused.err
+    assert "is not complete (it has no summary.json); finish it with 'hfl run'" in refused.err
     for text, said in (
         (
             "name: x\nwhatif: {grid: {topology.devices: [laptop]}}\n",

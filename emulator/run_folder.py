@@ -1,0 +1,116 @@
+"""The folder of a run: what it may hold, how far its run is, and who may write it.
+
+``summary.json`` is written last. It says whether the run is complete, and holds the SHA-256 of every result file and of itself:
+whoever reads the folder notices a file that was changed afterwards. Pictures and reports are drawn from results and never read
+back, so they are not among them. ``manifest.json`` differs from run to run and holds its own SHA-256.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from emulator import checkpoint
+from emulator.errors import InputError, quote_all
+from emulator.files import LOCK, changed_files, digest_of, held, read_json
+from emulator.methods.session import TABLES
+from emulator.scenario import Scenario, dump
+
+SUMMARY, MANIFEST, SCENARIO, METRICS = "summary.json", "manifest.json", "scenario.yaml", "metrics.csv"
+GROUPS, GROUPINGS, TOPOLOGY, IMAGES = "groups.csv", "groupings.csv", "topology.csv", "recovered.npy"
+LEDGER, ENERGY = "ledger.parquet", "energy.csv"
+
+RESULTS = (
+    METRICS, GROUPS, GROUPINGS, TOPOLOGY, IMAGES, *(f"{name}.csv" for name in TABLES), LEDGER, ENERGY, checkpoint.MEMORY,
+    SCENARIO,
+)  # fmt: skip
+# What a run folder may hold. The summary comes first: without it the rest counts as unfinished while it is deleted.
+FILES = (SUMMARY, "accuracy.png", "report.html", checkpoint.VALUES, *RESULTS[:-1], MANIFEST, SCENARIO)
+
+COMPLETE, INTERRUPTED, FAILED = "complete", "interrupted", "failed"
+
+
+def prepare(folder: Path, scenario: Scenario, overwrite: bool = False, training: bool = True) -> bool:
+    """Makes a folder ready for a run, with training or without. False: it already holds this run, complete.
+
+    Raises `InputError` where the folder holds anything else than an earlier part of the same run, where a file of a complete
+    run was changed, and where another process is at work in the folder.
+    """
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return True
+    if not folder.is_dir():
+        raise InputError(f"{folder} is a file; --out must name a folder")
+    stored = folder / SCENARIO
+    if not stored.is_file():
+        if {path.name for path in folder.iterdir()} <= {LOCK}:  # a run that was stopped before it wrote anything
+            return True
+        raise InputError(f"{folder} is not empty and is no run folder; choose another --out")
+    with held(folder):
+        if overwrite:
+            for name in FILES:
+                (folder / name).unlink(missing_ok=True)
+            return True
+        if stored.read_bytes() != dump(scenario).encode():
+            raise InputError(
+                f"{folder} holds a run of another scenario; choose another --out, or replace it with --overwrite"
+            )
+        if trained_in(folder) not in (training, None):
+            raise InputError(
+                f"{folder} holds a run of this scenario {'without' if training else 'with'} training; "
+                "choose another --out, or replace it with --overwrite"
+            )
+        for half_written in folder.glob(".*.part*"):  # by a process that was killed while it wrote
+            half_written.unlink()
+        if status_of(folder) != COMPLETE:
+            return True
+        check_unchanged(folder, "restore it, or do the run again with --overwrite")
+        return False
+
+
+def status_of(folder: Path) -> str:
+    """The status that a run folder's summary states; "" where there is none, or one that was changed."""
+    return str(_stated(folder / SUMMARY).get("status", ""))
+
+
+def trained_in(folder: Path) -> bool | None:
+    """Whether the run in a folder is one with training; None where no file of it says so."""
+    said = {**_stated(folder / MANIFEST), **_stated(folder / SUMMARY)}.get("training")
+    return None if said is None else bool(said)
+
+
+def finished(folder: Path) -> dict[str, Any]:
+    """The summary of the finished run in a folder.
+
+    Raises `InputError` where the folder holds none, or where a file of it was changed after the run ended.
+    """
+    if not folder.is_dir():
+        there = folder.exists()
+        raise InputError(f"'{folder}' is a file, no run folder" if there else f"there is no folder '{folder}'")
+    if not (folder / SCENARIO).is_file():
+        raise InputError(f"'{folder}' is not a run folder: it has no {SCENARIO}")
+    summary = read_json(folder / SUMMARY)
+    if summary is None or summary.get("status") != COMPLETE:
+        how = f"it has no {SUMMARY}" if summary is None else f"its status is '{summary.get('status')}'"
+        raise InputError(f"the run in '{folder}' is not complete ({how}); finish it with 'hfl run'")
+    check_unchanged(folder, "restore it, or do the run again with 'hfl run --overwrite'")
+    return summary
+
+
+def check_unchanged(folder: Path, advice: str) -> None:
+    """Raises `InputError` that names the result files that were changed after the run in a folder ended."""
+    changed = changed_files(folder, _stated(folder / SUMMARY))
+    if changed:
+        raise InputError(f"{quote_all(changed)} in {folder} changed after the run ended; {advice}")
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """The SHA-256 of every result file in a folder, by name."""
+    return {name: digest_of(folder / name) for name in sorted(RESULTS) if (folder / name).is_file()}
+
+
+def _stated(file: Path) -> dict[str, Any]:
+    """The content of a JSON file; nothing where it is missing or damaged."""
+    try:
+        return read_json(file) or {}
+    except (OSError, InputError):
+        return {}
