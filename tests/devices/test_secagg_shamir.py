@@ -120,6 +120,7 @@ def test_thresholds() -> None:
             threshold_of(5, share)
 
 
+@settings(deadline=None)
 @given(st.integers(2, 10_000), st.floats(0.5, 1, exclude_min=True))
 def test_no_threshold_lets_two_halves_finish(clients: int, share: float) -> None:
     for threshold in (least_threshold(clients), threshold_of(clients, share)):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from scenario.command import hfl
@@ -33,6 +33,7 @@ def least(size: int, params: SecureAggregationParams) -> int:
     return least_members(Chosen("group operation", "secure-aggregation", params), size)
 
 
+@settings(deadline=None)
 @given(st.integers(2, 5000), st.one_of(st.none(), st.floats(0.5, 1, exclude_min=True)))
 def test_more_than_half_of_every_group_must_stay(size: int, share: float | None) -> None:
     params = PROTOCOL if share is None else PROTOCOL.model_copy(update={"threshold": share})
