@@ -34,6 +34,9 @@ class Constants(Params):
     entry: Seconds  # the server takes in or passes on one entry of a list
     basis_term: Seconds  # one factor of the weights with which shares are combined: as many as the threshold squared
     secret_term: Seconds  # one share is weighed in combining a secret: as many as the threshold
+    # Against an active adversary alone; None where they were not measured.
+    sign: Seconds | None = None  # a signature is made
+    verify: Seconds | None = None  # and checked
 
 
 class MeasuredConstants(Params):

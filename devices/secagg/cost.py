@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from devices.secagg.constants import Constants
+from devices.secagg.identity import SIGNATURE_BYTES
 from devices.secagg.mask import word_type
-from devices.secagg.messages import ENTRY_OF_REVEALED_BYTES, ENTRY_OF_SHARES_BYTES, NUMBER_BYTES, Keys
+from devices.secagg.messages import ENTRY_OF_REVEALED_BYTES, ENTRY_OF_SHARES_BYTES, NUMBER_BYTES, Consent, Keys
 from devices.secagg.shamir import threshold_of
-from devices.secagg.steps import KEYS, MASKED, SHARES, STEPS, UNMASK, Step
+from devices.secagg.steps import CONSISTENCY, KEYS, MASKED, SHARES, UNMASK, Adversary, Step, steps_of
 
 Party = Literal["client", "server"]
 
@@ -27,6 +28,7 @@ class Group:
     threshold: int
     dropped: float
     elements: int
+    adversary: Adversary = "passive"
 
 
 @dataclass(frozen=True)
@@ -80,13 +82,14 @@ def protocol_cost(
     constants: Constants,
     vectors: int = 1,
     bits: int = 32,
+    adversary: Adversary = "passive",
 ) -> ProtocolCost:
     """What a secure aggregation costs in a group of ``clients``, each with ``vectors`` vectors of ``parameters`` numbers.
 
-    ``dropout`` is the share of clients that drop out, ``threshold_share`` the share that must be left (rounded up, at
-    least 2), ``bits`` those of a number on its way. Bytes are those of `devices.secagg.session.run` in the same
-    setting. A group of one has nobody to hide among: its vector goes in the clear, at no cost. Raises ``ValueError``
-    for values out of range.
+    ``dropout`` is the share of clients that drop out, ``threshold_share`` the share that must be left (rounded up,
+    above one half), ``bits`` those of a number on its way. Bytes are those of `devices.secagg.session.run` in the same
+    setting, whoever the ``adversary`` is. A group of one has nobody to hide among: its vector goes in the clear, at no
+    cost. Raises ``ValueError`` for values out of range, and where constants are missing that an active adversary asks for.
     """
     if clients < 1 or parameters < 1 or vectors < 1:
         raise ValueError(
@@ -94,12 +97,19 @@ def protocol_cost(
         )
     if not 0 <= dropout < 1:
         raise ValueError(f"dropout must be at least 0 and below 1, not {dropout}")
+    if adversary == "active" and (constants.sign is None or constants.verify is None):
+        raise ValueError(
+            "there are no constants 'sign' and 'verify', which signatures against an active adversary take"
+        )
     vector_bytes = parameters * vectors * word_type(bits).itemsize
-    group = Group(clients, threshold_of(clients, threshold_share), dropout * clients, parameters * vectors)
+    threshold = threshold_of(clients, threshold_share)
+    group = Group(clients, threshold, dropout * clients, parameters * vectors, adversary)
+    all_steps = steps_of(adversary)
     if clients == 1:
         nothing = StepCost(0.0, 0.0, 0, 0)
         return ProtocolCost(
-            {step: StepCost(0.0, 0.0, vector_bytes, 0) if step == MASKED else nothing for step in STEPS}, vector_bytes
+            {step: StepCost(0.0, 0.0, vector_bytes, 0) if step == MASKED else nothing for step in all_steps},
+            vector_bytes,
         )
     up, down = _bytes(group, vector_bytes)
     steps = {
@@ -109,7 +119,7 @@ def protocol_cost(
             up[step],
             down[step],
         )
-        for step in STEPS
+        for step in all_steps
     }
     return ProtocolCost(steps, vector_bytes)
 
@@ -135,12 +145,14 @@ def operations(
         KEYS: {"key_pair": 2},
         SHARES: {"agreement": n - 1, "seal": n - 1, "share_term": 2 * n * t},
         MASKED: {"agreement": n - 1, "mask_element": n * length, "encode_element": length},
+        CONSISTENCY: {},
         UNMASK: {"unseal": n - 1},
     }
     server: dict[Step, dict[str, float]] = {
         KEYS: {"entry": n},
         SHARES: {"entry": n * (n - 1)},
         MASKED: {"add_element": left * length},
+        CONSISTENCY: {"entry": left},
         UNMASK: {
             "entry": left * n,
             "basis_term": t * t * (1 if reuse_basis else n),
@@ -150,18 +162,24 @@ def operations(
             "mask_element": (left + pairs) * length,
         },
     }
+    if group.adversary == "active":
+        client[KEYS]["sign"] = client[CONSISTENCY]["sign"] = 1
+        client[SHARES]["verify"] = n - 1
+        client[UNMASK]["verify"] = left
     return {"step": 1} | (client[step] if party == "client" else server[step])
 
 
 def _bytes(group: Group, vector_bytes: int) -> tuple[dict[Step, int], dict[Step, int]]:
     """Bytes that a client sends and gets in each step (see `devices.secagg.messages`)."""
-    n = group.clients
+    n, left = group.clients, group.clients - group.dropped
+    keys = Keys.SIZE + (SIGNATURE_BYTES if group.adversary == "active" else 0)
     boxes = (n - 1) * ENTRY_OF_SHARES_BYTES
     up = {
-        KEYS: Keys.SIZE,
+        KEYS: keys,
         SHARES: NUMBER_BYTES + boxes,
         MASKED: NUMBER_BYTES + vector_bytes,
+        CONSISTENCY: Consent.SIZE,
         UNMASK: 2 * NUMBER_BYTES + n * ENTRY_OF_REVEALED_BYTES,
     }
-    survivors = round((n - group.dropped) * NUMBER_BYTES)
-    return up, {KEYS: n * Keys.SIZE, SHARES: boxes, MASKED: survivors, UNMASK: 0}
+    survivors, consents = round(left * NUMBER_BYTES), round(left * Consent.SIZE)
+    return up, {KEYS: n * keys, SHARES: boxes, MASKED: survivors, CONSISTENCY: consents, UNMASK: 0}

@@ -41,12 +41,14 @@ def fit_constants(
 ) -> ConstantsFit:
     """The constants that meet the observations best. The options say what was measured: see `cost.operations`.
 
-    Operations that never come, or that others explain as well, get zero seconds. Raises ``ValueError`` where a time
-    is not greater than zero.
+    Operations that never come, or that others explain as well, get zero seconds; signatures that never come stay
+    unmeasured. Raises ``ValueError`` where a time is not greater than zero.
     """
     table = np.array([_counts(each, reuse_basis, recover_all) for each in observations])
     found = least_squares(table, [each.seconds for each in observations])
-    constants = Constants.model_validate(times_data(dict(zip(NAMES, found.coefficients, strict=True))))
+    needed = [table[:, i].any() or Constants.model_fields[name].is_required() for i, name in enumerate(NAMES)]
+    seconds = {name: s for name, s, wanted in zip(NAMES, found.coefficients, needed, strict=True) if wanted}
+    constants = Constants.model_validate(times_data(seconds))
     client, server = (_misses(constants, observations, party, reuse_basis, recover_all) for party in PARTIES)
     return ConstantsFit(constants, client, server)
 
@@ -55,7 +57,7 @@ def _misses(
     constants: Constants, observations: Sequence[Observation], party: Party, reuse_basis: bool, recover_all: bool
 ) -> Misses:
     """How far constants miss a party's total time, over all groups that were observed."""
-    values = np.array([getattr(constants, name) for name in NAMES])
+    values = np.array([getattr(constants, name) or 0.0 for name in NAMES])
     measured: dict[Group, float] = defaultdict(float)
     predicted: dict[Group, float] = defaultdict(float)
     for each in observations:

@@ -12,7 +12,7 @@ from devices.secagg.encoding import Encoding
 from devices.secagg.fit import Observation
 from devices.secagg.session import Outcome, run
 from devices.secagg.shamir import threshold_of
-from devices.secagg.steps import STEPS
+from devices.secagg.steps import Adversary, steps_of
 from emulator.rng import stream
 
 THRESHOLD_SHARE = 2 / 3  # as in the published measurements
@@ -40,8 +40,9 @@ def measure(
     dropout: float,
     repeats: int,
     on_run: Callable[[int, int], None] = lambda clients, dropped: None,
+    adversary: Adversary = "passive",
 ) -> Iterator[Measured]:
-    """Measures groups of these sizes, one after another; times are medians of ``repeats`` runs.
+    """Measures groups of these sizes against an adversary, one after another; times are medians of ``repeats`` runs.
 
     Where the share ``dropout`` of a group is no whole number, runs with the next smaller and the next larger number of
     dropped clients are mixed so that the mean is right; as many as the threshold needs never drop out. ``on_run`` is told
@@ -54,11 +55,16 @@ def measure(
     if not 0 <= dropout < 1:
         raise ValueError(f"dropout must be at least 0 and below 1, not {dropout}")
     for clients in sizes:
-        yield _measure_one(clients, elements, dropout, repeats, on_run)
+        yield _measure_one(clients, elements, dropout, repeats, on_run, adversary)
 
 
 def _measure_one(
-    clients: int, elements: int, dropout: float, repeats: int, on_run: Callable[[int, int], None]
+    clients: int,
+    elements: int,
+    dropout: float,
+    repeats: int,
+    on_run: Callable[[int, int], None],
+    adversary: Adversary,
 ) -> Measured:
     threshold = threshold_of(clients, THRESHOLD_SHARE)
     expected = min(dropout * clients, clients - threshold)
@@ -70,11 +76,12 @@ def _measure_one(
         if weight < 1e-9:
             continue
         on_run(clients, dropped)
-        outcomes = _runs(clients, threshold, dropped, elements, repeats)
-        group = Group(clients, threshold, dropped, elements)
+        group = Group(clients, threshold, dropped, elements, adversary)
+        outcomes = _runs(group, dropped, repeats)
+        steps = steps_of(adversary)
         seen = [
-            *(Observation("client", (s,), group, median(o.client_s[s] for o in outcomes)) for s in STEPS),
-            *(Observation("server", (s,), group, median(o.server_s[s] for o in outcomes)) for s in STEPS),
+            *(Observation("client", (s,), group, median(o.client_s[s] for o in outcomes)) for s in steps),
+            *(Observation("server", (s,), group, median(o.server_s[s] for o in outcomes)) for s in steps),
         ]
         last = clients - 1  # the first ones drop out
         found = (
@@ -89,10 +96,13 @@ def _measure_one(
     return Measured(clients, expected, client_s, server_s, round(up), round(down), tuple(observations))
 
 
-def _runs(clients: int, threshold: int, dropped: int, elements: int, repeats: int) -> list[Outcome]:
+def _runs(group: Group, dropped: int, repeats: int) -> list[Outcome]:
     """Runs over made-up vectors; one more than is kept, because the first is slower."""
-    rng = stream(0, "secure aggregation", "measurement", clients, elements)
-    vectors = [rng.standard_normal(elements) for _ in range(clients)]
-    encoding = Encoding(clients)
-    outcomes = [run(vectors, threshold, range(dropped), encoding=encoding) for _ in range(repeats + 1)]
+    rng = stream(0, "secure aggregation", "measurement", group.clients, group.elements)
+    vectors = [rng.standard_normal(group.elements) for _ in range(group.clients)]
+    encoding = Encoding(group.clients)
+    outcomes = [
+        run(vectors, group.threshold, range(dropped), encoding=encoding, adversary=group.adversary)
+        for _ in range(repeats + 1)
+    ]
     return outcomes[1:]

@@ -3,7 +3,8 @@
 Numbers of clients and counts take four bytes, highest first. A message that lists clients is a row of entries of one
 size; nothing else is sent, so its length says how many there are. ``unpack`` raises `ProtocolAborted` where bytes are no
 such message or where a client stands twice in a list. Steps: `Keys` and `KeyBook`; `Shares` and `Delivery`;
-`MaskedInput` and `Survivors`; `Revealed`.
+`MaskedInput` and `Survivors`; `Revealed`. Against an active adversary, keys are signed, and `Consent` and `Consents` come
+before `Revealed`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from devices.secagg.errors import ProtocolAborted
+from devices.secagg.identity import SIGNATURE_BYTES
 from devices.secagg.keys import KEY_BYTES
 from devices.secagg.sealing import BOX_BYTES
 from devices.secagg.shamir import SHARE_BYTES
@@ -22,23 +24,28 @@ MAX_CLIENT = 2**32 - 1
 
 @dataclass(frozen=True)
 class Keys:
-    """Client to server: its two public keys."""
+    """Client to server: its two public keys, and its signature of them against an active adversary."""
 
     client: int
     sealing: bytes
     masking: bytes
+    signature: bytes = b""
 
-    SIZE = NUMBER_BYTES + 2 * KEY_BYTES
+    SIZE = NUMBER_BYTES + 2 * KEY_BYTES  # without a signature
+
+    @property
+    def content(self) -> bytes:
+        """What is signed: the message without its signature."""
+        return _packed(self.client) + self.sealing + self.masking
 
     def pack(self) -> bytes:
         """The message in bytes."""
-        return _packed(self.client) + self.sealing + self.masking
+        return self.content + self.signature
 
     @classmethod
-    def unpack(cls, data: bytes) -> Keys:
+    def unpack(cls, data: bytes, signed: bool = False) -> Keys:
         """The message from bytes."""
-        ((client, keys),) = _entries(data, 2 * KEY_BYTES, exactly=1)
-        return cls(client, keys[:KEY_BYTES], keys[KEY_BYTES:])
+        return KeyBook.unpack(data, signed, exactly=1).keys[0]
 
 
 @dataclass(frozen=True)
@@ -52,9 +59,11 @@ class KeyBook:
         return b"".join(each.pack() for each in self.keys)
 
     @classmethod
-    def unpack(cls, data: bytes) -> KeyBook:
-        """The message from bytes."""
-        return cls(tuple(Keys(c, k[:KEY_BYTES], k[KEY_BYTES:]) for c, k in _entries(data, 2 * KEY_BYTES)))
+    def unpack(cls, data: bytes, signed: bool = False, exactly: int | None = None) -> KeyBook:
+        """The message from bytes; all keys in it are signed, or none are. ``exactly`` so many, where that is given."""
+        both = 2 * KEY_BYTES
+        entries = _entries(data, both + SIGNATURE_BYTES if signed else both, exactly)
+        return cls(tuple(Keys(c, k[:KEY_BYTES], k[KEY_BYTES:both], k[both:]) for c, k in entries))
 
 
 @dataclass(frozen=True)
@@ -121,6 +130,42 @@ class Survivors:
     def unpack(cls, data: bytes) -> Survivors:
         """The message from bytes."""
         return cls(tuple(client for client, _ in _entries(data, 0)))
+
+
+@dataclass(frozen=True)
+class Consent:
+    """Client to server, against an active adversary: its signature of the list of survivors that it was given."""
+
+    client: int
+    signature: bytes
+
+    SIZE = NUMBER_BYTES + SIGNATURE_BYTES
+
+    def pack(self) -> bytes:
+        """The message in bytes."""
+        return _packed(self.client) + self.signature
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Consent:
+        """The message from bytes."""
+        ((client, signature),) = _entries(data, SIGNATURE_BYTES, exactly=1)
+        return cls(client, signature)
+
+
+@dataclass(frozen=True)
+class Consents:
+    """Server to each client that signed the list of survivors: the signatures of all that did."""
+
+    signatures: Mapping[int, bytes]  # by client
+
+    def pack(self) -> bytes:
+        """The message in bytes."""
+        return _row(self.signatures)
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Consents:
+        """The message from bytes."""
+        return cls(dict(_entries(data, SIGNATURE_BYTES)))
 
 
 @dataclass(frozen=True)

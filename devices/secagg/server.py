@@ -1,6 +1,7 @@
 """The server: passes messages on, adds masked vectors, and takes the remaining masks off their sum.
 
-Its methods are called once each and in the order of the steps: `publish`, `route`, `collect`, `unmask`. Each takes the
+Its methods are called once each and in the order of the steps: `publish`, `route`, `collect`, `unmask`; against an active
+adversary, which clients must take the server for, `confirm` comes before `unmask`. Each takes the
 messages that arrived in time; whoever is missing has dropped out. They raise `ProtocolAborted` where fewer clients than the
 threshold are left, and for a message that does not belong.
 """
@@ -16,17 +17,28 @@ from devices.secagg.client import point_of
 from devices.secagg.errors import ProtocolAborted
 from devices.secagg.keys import MASKING, KeyPair
 from devices.secagg.mask import Words, expand, word_type
-from devices.secagg.messages import Delivery, KeyBook, Keys, MaskedInput, Revealed, Shares, Survivors, unique
-from devices.secagg.shamir import basis, combine
-from devices.secagg.steps import KEYS, MASKED, SHARES, STEPS, UNMASK, Step
+from devices.secagg.messages import (
+    Consent,
+    Consents,
+    Delivery,
+    KeyBook,
+    Keys,
+    MaskedInput,
+    Revealed,
+    Shares,
+    Survivors,
+    unique,
+)
+from devices.secagg.shamir import basis, combine, least_threshold
+from devices.secagg.steps import CONSISTENCY, KEYS, MASKED, SHARES, UNMASK, Adversary, Step, steps_of
 
-M = TypeVar("M", Keys, Shares, MaskedInput, Revealed)
+M = TypeVar("M", Keys, Shares, MaskedInput, Consent, Revealed)
 
 
 class Server:
     """The server of one run over vectors of ``length`` integers of ``bits`` bits; raises ``ValueError`` for nonsense."""
 
-    def __init__(self, threshold: int, length: int, bits: int = 32) -> None:
+    def __init__(self, threshold: int, length: int, bits: int = 32, adversary: Adversary = "passive") -> None:
         if threshold < 2:
             raise ValueError(f"threshold must be at least 2, not {threshold}")
         if length < 1:
@@ -34,16 +46,23 @@ class Server:
         self._threshold = threshold
         self._dtype = word_type(bits)
         self._length = length
+        self._steps = steps_of(adversary)
         self._next = 0
         self._book: dict[int, Keys] = {}
         self._members: set[int] = set()  # those whose shares arrived: all masks are between them
         self._survivors: set[int] = set()  # those whose vectors arrived
+        self._helpers: set[int] = set()  # those that may reveal shares
         self._total: Words = np.zeros(length, self._dtype)
 
     def publish(self, messages: Sequence[Keys]) -> KeyBook:
         """Step 1: the list of all public keys, for every client that sent its own."""
         self._turn(KEYS)
         self._book = self._by_client(messages, None, "published keys")
+        if self._threshold < least_threshold(len(self._book)):
+            raise ProtocolAborted(
+                f"{len(self._book)} clients published keys, and the threshold of {self._threshold} is not above half of "
+                "them; they would go no further"
+            )
         return KeyBook(tuple(self._book.values()))
 
     def route(self, messages: Sequence[Shares]) -> dict[int, Delivery]:
@@ -70,14 +89,21 @@ class Server:
                     f"{self._length * self._dtype.itemsize}"
                 )
             self._total += np.frombuffer(message.vector, self._dtype)
-        self._survivors = set(arrived)
+        self._survivors = self._helpers = set(arrived)
         return Survivors(tuple(arrived))
+
+    def confirm(self, messages: Sequence[Consent]) -> Consents:
+        """The consistency check: all signatures of the list of survivors, for those clients that signed it."""
+        self._turn(CONSISTENCY)
+        arrived = self._by_client(messages, self._survivors, "signed the list of survivors")
+        self._helpers = set(arrived)
+        return Consents({client: message.signature for client, message in arrived.items()})
 
     def unmask(self, messages: Sequence[Revealed]) -> Words:
         """Step 4: the sum of the vectors that arrived, modulo 2^bits."""
         self._turn(UNMASK)
         dropped = self._members - self._survivors
-        arrived = self._by_client(messages, self._survivors, "revealed shares")
+        arrived = self._by_client(messages, self._helpers, "revealed shares")
         for client, message in arrived.items():
             if set(message.seeds) != self._survivors or set(message.mask_keys) != dropped:
                 raise ProtocolAborted(f"client {client} did not reveal exactly the shares that it was asked for")
@@ -118,6 +144,6 @@ class Server:
         return {message.client: message for message in sorted(messages, key=lambda m: m.client)}
 
     def _turn(self, step: Step) -> None:
-        if self._next >= len(STEPS) or STEPS[self._next] != step:
+        if self._next >= len(self._steps) or self._steps[self._next] != step:
             raise ProtocolAborted(f"the server was asked for the step '{step}' out of turn")
         self._next += 1

@@ -18,14 +18,24 @@ SHARE_BYTES = 33
 Random = Callable[[int], bytes]  # so many bytes that nobody can foretell, as `os.urandom` gives them
 
 
-def threshold_of(clients: int, share: float) -> int:
-    """The threshold that is this share of the clients, rounded up; at least 2, because with 1 a share is the secret.
+def least_threshold(clients: int) -> int:
+    """The smallest threshold with which no two disjoint sets of the clients can each put secrets together.
 
-    Raises ``ValueError`` where the share is not above 0 and at most 1.
+    It is above half of them: whoever gets one share from each client cannot have both secrets of anybody. At least 2,
+    because with 1 a share is the secret.
     """
-    if not 0 < share <= 1:
-        raise ValueError(f"the threshold's share of the clients must be above 0 and at most 1, not {share}")
-    return max(2, math.ceil(share * clients - 1e-9))  # two thirds of 300 are 200, whatever the float says
+    return max(2, clients // 2 + 1)
+
+
+def threshold_of(clients: int, share: float) -> int:
+    """The threshold that is this share of the clients, rounded up; at least `least_threshold`.
+
+    Raises ``ValueError`` where the share is not above one half and at most 1.
+    """
+    if not 0.5 < share <= 1:
+        raise ValueError(f"the threshold's share of the clients must be above 0.5 and at most 1, not {share}")
+    rounded = math.ceil(share * clients - 1e-9)  # two thirds of 300 are 200, whatever the float says
+    return max(least_threshold(clients), rounded)
 
 
 def split(secret: bytes, threshold: int, points: Sequence[int], random: Random) -> dict[int, bytes]:

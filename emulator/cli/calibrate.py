@@ -35,6 +35,7 @@ from emulator.units import POWER
 
 if TYPE_CHECKING:
     from devices.secagg.measurement import Measured
+    from devices.secagg.steps import Adversary
 
 commands = typer.Typer(no_args_is_help=True, help="Measure this host; write a device profile or constants.")
 app.add_typer(commands, name="calibrate")
@@ -143,15 +144,16 @@ def secure_aggregation_(
     curve, found = fit_curve(groups, [row.client_s + row.server_s for row in rows])
     # Vectors of a second length tell what goes with the numbers from what goes with the clients.
     shorter = _measure(groups, max(1, parameters // 10), dropout, 2 if quick else 5)
-    fitted = fit_constants([each for row in (*rows, *shorter) for each in row.observations])
+    signed = _measure(groups, max(1, parameters // 10), dropout, 2 if quick else 5, "active")
+    fitted = fit_constants([each for row in (*rows, *shorter, *signed) for each in row.observations])
     data = {
         "title": f"Secure aggregation on {host_cpu()}",
         "source": (
             f"Measured with this project's implementation (devices/secagg), all parties in one process: groups of "
             f"{_listed(groups)}, vectors of {parameters:,} and {max(1, parameters // 10):,} numbers, a share of {dropout:g} "
-            f"dropping out, a threshold of two thirds. The constants miss a client's total time by {fitted.client} and the "
-            f"server's by {fitted.server}. The curve is that of the longer vectors, a member's time plus the server's; it is "
-            f"off by {found.misses}."
+            f"dropping out, a threshold of two thirds; the shorter ones also against an active adversary. The constants miss a "
+            f"client's total time by {fitted.client} and the server's by {fitted.server}. The curve is that of the longer "
+            f"vectors against a passive adversary, a member's time plus the server's; it is off by {found.misses}."
         ),
         "constants": times_data(dict(fitted.constants)),
         "curve": curve_data(curve),
@@ -288,13 +290,16 @@ def _group_operations(effective_speed: float, slowdown: float | None, quick: boo
     )
 
 
-def _measure(sizes: tuple[int, ...], elements: int, dropout: float, repeats: int) -> list[Measured]:
+def _measure(
+    sizes: tuple[int, ...], elements: int, dropout: float, repeats: int, adversary: Adversary = "passive"
+) -> list[Measured]:
     from devices.secagg.measurement import measure
 
     def tell(clients: int, dropped: int) -> None:
-        err.print(f"aggregating {elements:,} numbers of {clients} clients, {dropped} dropping out")
+        signed = ", with signatures" if adversary == "active" else ""
+        err.print(f"aggregating {elements:,} numbers of {clients} clients, {dropped} dropping out{signed}")
 
-    return list(measure(sizes, elements, dropout, repeats, tell))
+    return list(measure(sizes, elements, dropout, repeats, tell, adversary))
 
 
 def _show_groups(rows: list[Measured]) -> None:

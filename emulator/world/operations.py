@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 
 from devices.profile import Curve, DeviceProfile
 from emulator.errors import InputError
@@ -60,7 +61,7 @@ class CurveParams(Params):
 
 
 class SecureAggregationParams(CurveParams):
-    """Which model of secure aggregation, and how often members drop out of it."""
+    """Which model of secure aggregation, against whom, and how often members drop out of it."""
 
     model: Literal["quadratic", "protocol"] = Field(
         "quadratic", description="'quadratic': the device's curve; 'protocol': the steps of Bonawitz et al., counted"
@@ -68,12 +69,26 @@ class SecureAggregationParams(CurveParams):
     dropout: Annotated[float, Field(ge=0, lt=1)] = Field(
         0.05, description="protocol: share of the members that drop out, beside those whose failure is emulated"
     )
-    threshold: Annotated[float, Field(gt=0, le=1)] = Field(
-        0.66, description="protocol: share of the members that must stay to the end"
+    threshold: Annotated[float, Field(gt=0.5, le=1)] = Field(
+        0.66, description="protocol: share of the members that must stay to the end; above one half"
+    )
+    adversary: Literal["passive", "active"] = Field(
+        "passive",
+        description="protocol: 'passive': the server follows it but is curious; 'active': the server may lie, so members sign "
+        "their keys and the list of survivors",
     )
     constants: str | None = Field(
         None, description="protocol: a file of measured constants (hfl calibrate secure-aggregation)"
     )
+
+    @field_validator("adversary")
+    @classmethod
+    def _counted(cls, adversary: str, info: ValidationInfo) -> str:
+        if adversary == "active" and info.data.get("model") == "quadratic":
+            raise PydanticCustomError(
+                "adversary", "'active' needs 'model: protocol', which counts signatures; a device's curve has none"
+            )
+        return adversary
 
 
 class SumParams(Params):
@@ -150,8 +165,13 @@ def _protocol(at: Meeting, params: SecureAggregationParams) -> OperationCost:
         if device.core_slowdown is None:
             raise InputError(f"device '{device.name}' has no 'core_slowdown', which the protocol's seconds need", KEY)
     constants = find_constants(params.constants).constants
+    if params.adversary == "active" and (constants.sign is None or constants.verify is None):
+        message = f"{params.constants} has no 'sign' or no 'verify', which an active adversary asks for"
+        raise InputError(f"{message}; measure again with 'hfl calibrate secure-aggregation'", f"{KEY}.constants")
     share = min(params.dropout + at.dropped / at.size, (at.size - 1) / at.size)
-    cost = protocol_cost(at.size, at.parameters, share, params.threshold, constants, at.vectors)
+    cost = protocol_cost(
+        at.size, at.parameters, share, params.threshold, constants, at.vectors, adversary=params.adversary
+    )
     # A member waits for the server as long as the server computes.
     seconds = (at.device.core_slowdown or 1.0) * cost.client_s + (at.server.core_slowdown or 1.0) * cost.server_s
     return OperationCost(seconds, cost.overhead_up_bytes, cost.down_bytes)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from devices.secagg.client import Client
+from devices.secagg.identity import Membership
 from devices.secagg.mask import Words
 from devices.secagg.messages import Delivery, KeyBook, MaskedInput, Shares, Survivors
 from devices.secagg.server import Server
 from devices.secagg.shamir import Random
+from devices.secagg.steps import Adversary
 
 
 def seeded(seed: int) -> Random:
@@ -26,15 +28,22 @@ def vectors(clients: int, length: int, seed: int = 0, bits: int = 32) -> list[Wo
 
 @dataclass
 class Parties:
-    """Clients 0, 1, 2, ... and a server that went through some steps."""
+    """Clients 0, 1, 2, ... and a server that went through some steps; with ``members``, against an active adversary."""
 
     clients: list[Client]
     server: Server
 
     @classmethod
-    def of(cls, inputs: list[Words], threshold: int, seed: int = 0) -> Parties:
-        clients = [Client(i, x, threshold, random=seeded(1000 * seed + i)) for i, x in enumerate(inputs)]
-        return cls(clients, Server(threshold, len(inputs[0]), 8 * inputs[0].itemsize))
+    def of(
+        cls, inputs: list[Words], threshold: int, seed: int = 0, members: Mapping[int, Membership] | None = None
+    ) -> Parties:
+        known = members or {}
+        clients = [
+            Client(i, x, threshold, random=seeded(1000 * seed + i), membership=known.get(i))
+            for i, x in enumerate(inputs)
+        ]
+        adversary: Adversary = "active" if members else "passive"
+        return cls(clients, Server(threshold, len(inputs[0]), 8 * inputs[0].itemsize, adversary))
 
     def book(self) -> KeyBook:
         return self.server.publish([client.advertise() for client in self.clients])

@@ -9,6 +9,7 @@ from devices import backdoor_detection, secure_aggregation
 from devices.calibration import Timing, fit_curve, fit_speed
 from devices.profile import find_profile
 from devices.secagg.constants import find_constants
+from devices.secagg.fit import fit_constants
 from emulator.cli import calibrate
 
 WATTS = ("--idle-watts", "3", "--compute-watts", "9.5", "--send-watts", "4", "--receive-watts", "4")
@@ -91,9 +92,14 @@ def test_secure_aggregation_is_calibrated(tmp_path: Path, monkeypatch: pytest.Mo
     assert (found.curve.a, found.curve.b, found.curve.c) == pytest.approx((curve.a, curve.b, curve.c), rel=1e-3)
     assert f"off by {fit.misses}." in source
     assert "groups of 2, 3, 5, vectors of 500 and 50 numbers, a share of 0.2 dropping out" in source
-    assert found.constants.mask_element >= 0
+    assert "the shorter ones also against an active adversary" in source
+    assert [rows[0].observations[0].group.adversary for rows in kept] == ["passive", "passive", "active"]
+    fitted = fit_constants([each for rows in kept for row in rows for each in row.observations]).constants
+    assert found.constants == fitted
+    assert None not in (fitted.sign, fitted.verify)
     assert [line.split()[:2] for line in done.out.splitlines()[1:4]] == [["2", "0"], ["3", "0.6"], ["5", "1"]]
-    assert "aggregating 500 numbers of 5 clients, 1 dropping out" in done.err
+    assert "aggregating 500 numbers of 5 clients, 1 dropping out\n" in done.err
+    assert "aggregating 50 numbers of 5 clients, 1 dropping out, with signatures\n" in done.err
     again = hfl("calibrate", "secure-aggregation", "--quick", *options)
     assert again == Done(2, "", f"error: {file} exists already; name another file with --out, or say --overwrite\n")
 

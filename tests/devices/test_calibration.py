@@ -25,7 +25,7 @@ from devices.profile import Curve, Power, find_profile
 from devices.secagg.constants import Constants
 from devices.secagg.cost import Group, operations, seconds_of
 from devices.secagg.fit import Observation, fit_constants
-from devices.secagg.steps import STEPS
+from devices.secagg.steps import steps_of
 from emulator.errors import HflError
 from emulator.units import SIZE, TIME
 
@@ -129,13 +129,14 @@ def test_what_cannot_be_fitted(seconds: list[float]) -> None:
 TRUE = Constants(
     step="20 us", key_pair="40 us", agreement="60 us", share_term="500 ns", seal="12 us", unseal="7 us",
     encode_element="14 ns", mask_element="2 ns", add_element="1.5 ns", entry="2 us", basis_term="1.6 us",
-    secret_term="900 ns",
+    secret_term="900 ns", sign="45 us", verify="110 us",
 )  # fmt: skip
 GROUPS = [
-    Group(n, -(-2 * n // 3), dropped, length)
+    Group(n, -(-2 * n // 3), dropped, length, adversary)
     for n in (4, 8, 16, 32, 64)
     for length in (1_000, 100_000)
     for dropped in (0, n // 4)
+    for adversary in ("passive", "active")
 ]
 
 
@@ -147,7 +148,7 @@ def observed(noise: float, **how: bool) -> list[Observation]:
         )
         for g in GROUPS
         for party in ("client", "server")
-        for step in STEPS
+        for step in steps_of(g.adversary)
     ]
 
 
@@ -159,14 +160,21 @@ def test_constants_are_found_again(how: dict[str, bool]) -> None:
     assert max(fitted.client.worst, fitted.server.worst) < 1e-3
 
 
+def test_signatures_that_were_never_made_are_not_measured() -> None:
+    passive = fit_constants([each for each in observed(0.0) if each.group.adversary == "passive"]).constants
+    assert (passive.sign, passive.verify) == (None, None)
+    assert passive.key_pair == pytest.approx(TRUE.key_pair, rel=1e-3)
+
+
 def test_constants_from_noisy_times() -> None:
     fitted = fit_constants(observed(0.02))
-    for name in ("key_pair", "agreement", "mask_element", "unseal"):
+    for name in ("key_pair", "agreement", "mask_element", "unseal", "sign", "verify"):
         assert getattr(fitted.constants, name) == pytest.approx(getattr(TRUE, name), rel=0.1), name
     for g in GROUPS:
         for party in ("client", "server"):
             found, true = (
-                sum(seconds_of(operations(party, step, g), c) for step in STEPS) for c in (fitted.constants, TRUE)
+                sum(seconds_of(operations(party, step, g), c) for step in steps_of(g.adversary))
+                for c in (fitted.constants, TRUE)
             )
             assert found == pytest.approx(true, rel=0.03)
     assert 0 < fitted.client.mean <= fitted.client.worst < 0.05

@@ -10,13 +10,15 @@ from devices.secagg.encoding import Encoding
 from devices.secagg.errors import ProtocolAborted
 from devices.secagg.keys import MASKING, SEALING, KeyPair
 from devices.secagg.mask import expand, word_type
-from devices.secagg.messages import Delivery, KeyBook, Keys, MaskedInput, Revealed, Shares, Survivors
+from devices.secagg.messages import Consent, Consents, Delivery, KeyBook, Keys, MaskedInput, Revealed, Shares, Survivors
 from devices.secagg.sealing import BOX_BYTES, open_box, seal
 
 BOX = b"x" * BOX_BYTES
 SHARE = b"s" * 33
 MESSAGES = [
     (Keys(7, b"a" * 32, b"b" * 32), 68),
+    (Consent(7, b"z" * 64), 68),
+    (Consents({7: b"z" * 64, 9: b"y" * 64}), 136),
     (KeyBook((Keys(7, b"a" * 32, b"b" * 32), Keys(2**32 - 1, b"c" * 32, b"d" * 32))), 136),
     (Shares(1, {2: BOX, 3: BOX}), 4 + 2 * 86),
     (Delivery({2: BOX}), 86),
@@ -41,6 +43,18 @@ def test_messages_of_the_wrong_length(message, size: int) -> None:
             type(message).unpack(broken)
 
 
+def test_signed_keys_in_bytes() -> None:
+    one, two = Keys(7, b"a" * 32, b"b" * 32, b"z" * 64), Keys(8, b"c" * 32, b"d" * 32, b"y" * 64)
+    assert (len(one.pack()), len(KeyBook((one, two)).pack())) == (132, 264)
+    assert Keys.unpack(one.pack(), signed=True) == one
+    assert KeyBook.unpack(KeyBook((one, two)).pack(), signed=True) == KeyBook((one, two))
+    for unpack, data in ((Keys.unpack, one.pack()), (KeyBook.unpack, one.pack()[:-1])):
+        with pytest.raises(ProtocolAborted, match="instead of"):  # signed where no signature is expected, or cut off
+            unpack(data)
+    with pytest.raises(ProtocolAborted, match="instead of 132"):
+        Keys.unpack(one.content, signed=True)
+
+
 def test_messages_that_end_too_early() -> None:
     for kind in (Shares, MaskedInput, Revealed):
         with pytest.raises(ProtocolAborted, match="ends too early"):
@@ -56,6 +70,7 @@ def test_nobody_stands_twice_in_a_list() -> None:
         (Shares, one + one + BOX + one + BOX),
         (Delivery, one + BOX + one + BOX),
         (Survivors, one + one),
+        (Consents, 2 * (one + b"z" * 64)),
         (Revealed, one + one + one + SHARE + one + SHARE),  # once among the seeds and once among the mask keys
     ):
         with pytest.raises(ProtocolAborted, match="client 1 stands twice"):

@@ -15,7 +15,8 @@ from devices.secagg.mask import Words
 from devices.secagg.messages import Delivery, KeyBook, Keys, MaskedInput, Survivors
 from devices.secagg.server import Server
 from devices.secagg.session import run
-from devices.secagg.steps import STEPS
+from devices.secagg.shamir import least_threshold
+from devices.secagg.steps import STEPS, Adversary
 
 
 def total(inputs: list[Words], clients: list[int]) -> np.ndarray:
@@ -28,20 +29,23 @@ def total(inputs: list[Words], clients: list[int]) -> np.ndarray:
 @given(st.data())
 def test_sums_are_exact_whoever_drops_out_and_abort_below_the_threshold(data: st.DataObject) -> None:
     count = data.draw(st.integers(2, 8), "clients")
-    threshold = data.draw(st.integers(2, count), "threshold")
-    when = data.draw(st.lists(st.sampled_from([None, None, 1, 2, 3]), min_size=count, max_size=count), "dropped before")
+    threshold = data.draw(st.integers(least_threshold(count), count), "threshold")
+    adversary: Adversary = data.draw(st.sampled_from(["passive", "active"]), "adversary")
+    steps = st.sampled_from([None, None, 1, 2, 3, 4])
+    when = data.draw(st.lists(steps, min_size=count, max_size=count), "dropped before")
     bits, length = data.draw(st.sampled_from([16, 32, 64]), "bits"), data.draw(st.integers(1, 20), "length")
     inputs = vectors(count, length, seed=count, bits=bits)
-    sharing, upload, unmask = ([c for c in range(count) if when[c] == step] for step in (1, 2, 3))
+    sharing, upload, consistency, unmask = ([c for c in range(count) if when[c] == step] for step in (1, 2, 3, 4))
 
     def aggregate():
-        return run(inputs, threshold, upload, unmask, dropped_before_sharing=sharing)
+        silent = {"dropped_before_sharing": sharing, "dropped_before_consistency": consistency}
+        return run(inputs, threshold, upload, unmask, **silent, adversary=adversary)
 
     if when.count(None) < threshold:
         with pytest.raises(ProtocolAborted, match=f"fewer than the threshold of {threshold}"):
             aggregate()
     else:
-        survivors = [c for c in range(count) if when[c] in (None, 3)]
+        survivors = [c for c in range(count) if when[c] in (None, 3, 4)]
         outcome = aggregate()
         assert outcome.survivors == tuple(survivors)
         assert (outcome.total == total(inputs, survivors)).all()
@@ -59,26 +63,34 @@ def test_real_numbers_are_summed_by_their_encoding() -> None:
 
 def test_clients_may_have_any_numbers() -> None:
     inputs = dict(zip((2**32 - 1, 0, 77, 12), vectors(4, 5), strict=True))
-    outcome = run(inputs, 2, [77])
+    outcome = run(inputs, 3, [77])
     assert outcome.survivors == (0, 12, 2**32 - 1)
     assert (outcome.total == inputs[0] + inputs[12] + inputs[2**32 - 1]).all()
 
 
+def test_the_server_refuses_more_clients_than_its_threshold_is_for() -> None:
+    keys = [client.advertise() for client in Parties.of(vectors(4, 4), 3).clients]
+    with pytest.raises(ProtocolAborted, match="4 clients published keys, and the threshold of 2 is not above half"):
+        Server(2, 4).publish(keys)
+
+
 def test_what_is_measured() -> None:
-    outcome = run(vectors(4, 10), 2, [0], [1])
+    outcome = run(vectors(5, 10), 3, [0], [1])
     assert set(outcome.client_s) == set(outcome.server_s) == set(STEPS)
     assert min(*outcome.client_s.values(), *outcome.server_s.values()) > 0
-    assert outcome.up_bytes[0] == {"keys": 68, "shares": 4 + 3 * 86, "masked": 0, "unmask": 0}
-    assert outcome.up_bytes[1] == {"keys": 68, "shares": 4 + 3 * 86, "masked": 44, "unmask": 0}
-    assert outcome.up_bytes[2] == {"keys": 68, "shares": 4 + 3 * 86, "masked": 44, "unmask": 8 + 4 * 37}
-    assert outcome.down_bytes[0] == {"keys": 4 * 68, "shares": 3 * 86, "masked": 0, "unmask": 0}
-    assert outcome.down_bytes[1] == outcome.down_bytes[2] == {"keys": 272, "shares": 258, "masked": 12, "unmask": 0}
+    assert outcome.up_bytes[0] == {"keys": 68, "shares": 4 + 4 * 86, "masked": 0, "unmask": 0}
+    assert outcome.up_bytes[1] == {"keys": 68, "shares": 4 + 4 * 86, "masked": 44, "unmask": 0}
+    assert outcome.up_bytes[2] == {"keys": 68, "shares": 4 + 4 * 86, "masked": 44, "unmask": 8 + 5 * 37}
+    assert outcome.down_bytes[0] == {"keys": 5 * 68, "shares": 4 * 86, "masked": 0, "unmask": 0}
+    assert outcome.down_bytes[1] == outcome.down_bytes[2] == {"keys": 340, "shares": 344, "masked": 16, "unmask": 0}
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((vectors(3, 4), 1), "between 2 and the 3 clients, not 1"),
+        ((vectors(3, 4), 1), "above half of the 3 clients and at most all of them, not 1"),
+        ((vectors(6, 4), 3), "above half of the 6 clients and at most all of them, not 3"),
+        ((vectors(2, 4), 1), "not 1"),
         ((vectors(3, 4), 4), "not 4"),
         (([*vectors(2, 4), *vectors(1, 5)], 2), "same length"),
         (([*vectors(2, 4), *vectors(1, 4, bits=16)], 2), "same length and type"),
@@ -122,7 +134,7 @@ def test_a_client_answers_each_step_once_and_in_order() -> None:
 
 
 def test_a_client_never_reveals_both_shares_of_anybody() -> None:
-    parties = Parties.of(vectors(4, 4), 2)
+    parties = Parties.of(vectors(4, 4), 3)
     parties.survivors()
     client = parties.clients[0]
     revealed = client.reveal(Survivors((0, 1, 2)))
@@ -144,7 +156,7 @@ def test_a_client_that_refused_once_reveals_nothing_later() -> None:
 
 @pytest.mark.parametrize("survivors", [(1, 2, 3), (0, 1, 9), (0, 1, 1, 2)])
 def test_a_client_refuses_lists_of_survivors_that_cannot_be_right(survivors: tuple[int, ...]) -> None:
-    parties = Parties.of(vectors(4, 4), 2)
+    parties = Parties.of(vectors(4, 4), 3)
     parties.survivors()
     with pytest.raises(ProtocolAborted, match=r"cannot be right|stands twice"):
         parties.clients[0].reveal(Survivors(survivors))
@@ -161,7 +173,13 @@ def test_a_client_refuses_lists_of_keys_that_cannot_be_right() -> None:
     share(lambda keys: keys[1:], "without its own")
     share(lambda keys: [replace(keys[0], masking=keys[1].masking), *keys[1:]], "without its own")
     share(lambda keys: [*keys, keys[2]], "client 2 stands twice")
-    share(lambda keys: [*keys[:2], Keys(2, bytes(32), bytes(32))], "public key cannot be used")
+    low = bytes(32), b"\1" + bytes(31)  # points of low order
+    share(lambda keys: [*keys[:2], Keys(2, *low)], "public key cannot be used")
+    share(lambda keys: [*keys[:2], replace(keys[2], masking=keys[1].masking)], "a public key stands twice")
+    share(
+        lambda keys: [*keys, Keys(3, b"c" * 32, b"d" * 32)],
+        "threshold of 2 is not above half of them; client 0 reveals",
+    )
 
 
 def test_a_client_notices_shares_that_were_changed_on_their_way() -> None:
@@ -225,7 +243,7 @@ def test_the_server_refuses_vectors_of_another_length() -> None:
 
 
 def test_the_server_refuses_other_shares_than_it_asked_for() -> None:
-    parties = Parties.of(vectors(4, 4), 2)
+    parties = Parties.of(vectors(4, 4), 3)
     survivors = parties.survivors(dropped=[3])
     revealed = [client.reveal(survivors) for client in parties.clients[:3]]
     both = replace(revealed[0], seeds={**revealed[0].seeds, 3: revealed[0].seeds[0]})
@@ -234,7 +252,7 @@ def test_the_server_refuses_other_shares_than_it_asked_for() -> None:
 
 
 def test_the_server_notices_shares_of_a_mask_key_that_do_not_give_it() -> None:
-    parties = Parties.of(vectors(4, 4), 2)
+    parties = Parties.of(vectors(4, 4), 3)
     survivors = parties.survivors(dropped=[3])
     revealed = [client.reveal(survivors) for client in parties.clients[:3]]
     wrong = replace(revealed[0], mask_keys={3: revealed[1].mask_keys[3]})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 
 import pytest
@@ -43,10 +44,23 @@ def test_the_bundled_constants_are_the_fit_with_the_stated_errors() -> None:
     assert len(observations) == 51 * 6
     fitted = fit_constants(observations, **HOW)
     bundled = find_constants()
-    for name in Constants.model_fields:
+    signatures = {"sign", "verify"}
+    assert {name for name in Constants.model_fields if getattr(fitted.constants, name) is None} == signatures
+    for name in Constants.model_fields.keys() - signatures:
         assert getattr(bundled.constants, name) == pytest.approx(getattr(fitted.constants, name), rel=2e-3), name
     source = " ".join(bundled.source.split())
     assert f"a client's total time by {fitted.client}, the server's by {fitted.server}." in source
+
+
+def test_signatures_are_scaled_by_the_stated_measurement() -> None:
+    found = find_constants()
+    said = re.search(
+        r"took ([\d.]+) us, a signature \(Ed25519\) ([\d.]+) us and its verification ([\d.]+) us", found.source
+    )
+    assert said
+    key_pair, sign, verify = map(float, said.groups())
+    assert found.constants.sign == pytest.approx(found.constants.key_pair * sign / key_pair, rel=1e-3)
+    assert found.constants.verify == pytest.approx(found.constants.key_pair * verify / key_pair, rel=1e-3)
 
 
 @needs_table

@@ -11,7 +11,7 @@ from secagg_parties import seeded
 
 from devices.secagg import shamir
 from devices.secagg.errors import ProtocolAborted
-from devices.secagg.shamir import PRIME, basis, combine, evaluate, number_of, split, threshold_of
+from devices.secagg.shamir import PRIME, basis, combine, evaluate, least_threshold, number_of, split, threshold_of
 
 SECRETS = st.binary(min_size=32, max_size=32)
 
@@ -114,6 +114,15 @@ def test_thresholds() -> None:
         2, 2, 2, 3, 67, 134, 200, 400, 667,
     ]  # fmt: skip
     assert threshold_of(10, 1.0) == 10
-    for share in (0.0, 1.1, -1.0):
-        with pytest.raises(ValueError, match="share of the clients"):
+    assert [threshold_of(n, 0.5 + 1e-12) for n in (2, 3, 8, 9)] == [2, 2, 5, 5]  # above one half, however little
+    for share in (0.0, 0.5, 1.1, -1.0, math.nan):
+        with pytest.raises(ValueError, match=r"share of the clients must be above 0\.5 and at most 1"):
             threshold_of(5, share)
+
+
+@settings(deadline=None)
+@given(st.integers(2, 10_000), st.floats(0.5, 1, exclude_min=True))
+def test_no_threshold_lets_two_halves_finish(clients: int, share: float) -> None:
+    for threshold in (least_threshold(clients), threshold_of(clients, share)):
+        assert clients < 2 * threshold <= 2 * clients
+    assert 2 * (least_threshold(clients) - 1) <= max(clients, 2)  # and none is larger than that needs

@@ -1,0 +1,131 @@
+"""Secure aggregation as a group operation: its threshold, its adversary, and what both cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from scenario.command import hfl
+
+from devices.profile import find_profile
+from devices.secagg.constants import Constants, find_constants
+from devices.secagg.cost import protocol_cost
+from devices.secagg.session import run
+from emulator import ledger
+from emulator.errors import InputError
+from emulator.registry import Chosen
+from emulator.scenario import Loaded, dump, loads
+from emulator.world.operations import Meeting, SecureAggregationParams, least_members, secure_aggregation
+from tests.devices.secagg_parties import vectors
+from tests.methods.playing import played
+
+PI, SERVER = find_profile("raspberry-pi-4b"), find_profile("edge-server")
+DEFAULT = SecureAggregationParams()
+PROTOCOL = SecureAggregationParams(model="protocol")
+ACTIVE = SecureAggregationParams(model="protocol", adversary="active")
+
+
+def least(size: int, params: SecureAggregationParams) -> int:
+    return least_members(Chosen("group operation", "secure-aggregation", params), size)
+
+
+@settings(deadline=None)
+@given(st.integers(2, 5000), st.one_of(st.none(), st.floats(0.5, 1, exclude_min=True)))
+def test_more_than_half_of_every_group_must_stay(size: int, share: float | None) -> None:
+    params = PROTOCOL if share is None else PROTOCOL.model_copy(update={"threshold": share})
+    assert size < 2 * least(size, params) <= 2 * size
+
+
+@pytest.mark.parametrize("adversary", ["passive", "active"])
+@pytest.mark.parametrize("size", [2, 3, 4, 6, 9])
+def test_as_many_as_the_default_threshold_finish_the_real_protocol(size: int, adversary: str) -> None:
+    inputs, threshold = vectors(size, 3), least(size, PROTOCOL)
+    outcome = run(inputs, threshold, range(size - threshold), adversary=adversary)
+    assert (outcome.total == sum(inputs[size - threshold :])).all()
+
+
+@pytest.mark.parametrize("threshold", [0.5, 0.34, 0.0, -1.0, 1.01])
+def test_thresholds_up_to_one_half_are_refused(threshold: float) -> None:
+    with pytest.raises(ValidationError):
+        SecureAggregationParams(model="protocol", threshold=threshold)
+
+
+# Seconds and bytes of versions that knew no other adversary than a passive one, for members, vectors and dropped.
+BEFORE = [
+    (DEFAULT, (1, 1, 0), 0.45257600000000003, 96, 0),
+    (DEFAULT, (2, 1, 0), 0.9141040000000001, 192, 128),
+    (DEFAULT, (9, 2, 0), 8.580681, 864, 1024),
+    (DEFAULT, (9, 1, 2), 4.476024000000001, 864, 1024),
+    (PROTOCOL, (1, 1, 0), 0.0, 0, 0),
+    (PROTOCOL, (2, 1, 0), 0.476702811, 244, 230),
+    (PROTOCOL, (9, 2, 0), 4.55008048965, 1105, 1334),
+    (PROTOCOL, (9, 1, 2), 2.92923065925, 1105, 1326),
+]
+
+
+@pytest.mark.parametrize(("params", "who", "seconds", "up_bytes", "down_bytes"), BEFORE)
+def test_without_an_adversary_named_it_costs_what_it_always_did(
+    params: SecureAggregationParams, who: tuple[int, int, int], seconds: float, up_bytes: int, down_bytes: int
+) -> None:
+    size, count, dropped = who
+    found = secure_aggregation(Meeting(PI, SERVER, size, 50_000, count, dropped), params)
+    assert (found.seconds, found.up_bytes, found.down_bytes) == (seconds, up_bytes, down_bytes)
+
+
+def test_an_active_adversary_costs_signatures_on_the_members_device() -> None:
+    meeting = Meeting(PI, SERVER, 9, 50_000, dropped=2)
+    constants = find_constants().constants
+    cost = protocol_cost(9, 50_000, 0.05 + 2 / 9, 0.66, constants, adversary="active")
+    passive, active = secure_aggregation(meeting, PROTOCOL), secure_aggregation(meeting, ACTIVE)
+    assert active.seconds == pytest.approx(3.7 * cost.client_s + 1.2 * cost.server_s, rel=1e-12)
+    assert (active.up_bytes, active.down_bytes) == (cost.overhead_up_bytes, cost.down_bytes)
+    left = 9 - 0.05 * 9 - 2
+    assert constants.sign
+    assert constants.verify
+    signatures_s = 3.7 * (2 * constants.sign + (8 + left) * constants.verify) + 1.2 * left * constants.entry
+    assert active.seconds - passive.seconds == pytest.approx(signatures_s, rel=1e-9)
+    assert active.up_bytes - passive.up_bytes == 64 + 68
+    assert active.down_bytes - passive.down_bytes == pytest.approx(9 * 64 + left * 68, abs=1)
+    alone = secure_aggregation(Meeting(PI, SERVER, 1, 50_000), ACTIVE)
+    assert (alone.seconds, alone.up_bytes, alone.down_bytes) == (0, 0, 0)
+
+
+def test_an_active_adversary_in_a_run(small: Callable[..., Loaded]) -> None:
+    def sums(adversary: str) -> tuple[int, int, float]:
+        operation = f"{{kind: secure-aggregation, model: protocol, dropout: 0.0, adversary: {adversary}}}"
+        loaded = small(f"method.group_operation={operation}", "method.formation=all", "method.group_rounds=1",
+                       "stop.rounds=1", "topology.edges=1")  # fmt: skip
+        assert loads(dump(loaded.scenario)).scenario == loaded.scenario
+        rows = [r for r in played(loaded).world.ledger.rows if r.what == "secure-aggregation"]
+        up, down = (sum(r.bytes for r in rows if r.hop == hop) for hop in (ledger.CLIENT_SERVER, ledger.SERVER_CLIENT))
+        return up, down, sum(r.end_s - r.start_s for r in rows if r.kind == ledger.GROUP_OPERATION)
+
+    passive, active = sums("passive"), sums("active")
+    assert (active[0] - passive[0], active[1] - passive[1]) == (8 * (64 + 68), 8 * 8 * (64 + 68))
+    assert active[2] > passive[2]
+
+
+def test_an_active_adversary_needs_the_protocol() -> None:
+    with pytest.raises(ValidationError, match="'active' needs 'model: protocol'"):
+        SecureAggregationParams(adversary="active")
+
+
+def test_constants_without_signatures_are_refused_for_an_active_adversary_alone(tmp_path: Path) -> None:
+    file = tmp_path / "constants.yaml"
+    terms = {name: "1 us" for name in Constants.model_fields if name not in ("sign", "verify")}
+    lines = "".join(f"  {name}: {value}\n" for name, value in terms.items())
+    file.write_text(f"title: old\nsource: a host\nconstants:\n{lines}", encoding="utf-8")
+    meeting, old = Meeting(PI, SERVER, 9, 50_000), {"constants": str(file)}
+    assert secure_aggregation(meeting, PROTOCOL.model_copy(update=old)).seconds > 0
+    with pytest.raises(InputError, match="has no 'sign' or no 'verify'") as caught:
+        secure_aggregation(meeting, ACTIVE.model_copy(update=old))
+    assert caught.value.key == "method.group_operation.constants"
+    changes = (f"method.group_operation={{kind: secure-aggregation, model: protocol, adversary: active, constants: {file}}}",
+               "topology.clients=12", "stop={rounds: 1}")  # fmt: skip
+    done = hfl("run", "quickstart", *(word for each in changes for word in ("--set", each)), "--out", tmp_path / "run")
+    assert done.code == 2
+    assert f"method.group_operation.constants: {file} has no 'sign' or no 'verify'" in done.err
