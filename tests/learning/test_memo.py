@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -117,3 +119,65 @@ def test_a_run_keeps_what_it_used() -> None:
     assert RunMemory.entries_from_json(swapped) == ({"mine": b"new"}, 3)
     with pytest.raises(ValueError, match="expected an object"):
         RunMemory.entries_from_json([])
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE memo SET value = x''",
+        "UPDATE memo SET value = 100000000000",
+        "UPDATE memo SET value = 'text'",
+        "UPDATE memo SET value = (SELECT value FROM memo WHERE key = 'b') WHERE key = 'a'",
+        "UPDATE memo SET key = 'c' WHERE key = 'a'; UPDATE memo SET key = 'a' WHERE key = 'b'",
+        "UPDATE memo SET value = CAST(REPLACE(HEX(value), '31', '32') AS BLOB)",
+    ],
+)
+def test_a_damaged_entry_is_forgotten(tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "memo.sqlite"
+    memo = Memo(path)
+    memo.put("a", "kind", b"1")
+    memo.put("b", "kind", b"1")
+    memo.close()
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.executescript(damage)
+    memo = Memo(path)
+    assert memo.get("a") is None
+    memo.put("a", "kind", b"new")
+    assert (memo.get("a"), memo.damaged) == (b"new", 1)
+    assert caplog.text.count("holds damaged results") == 1
+    memo.close()
+
+
+def test_a_memo_of_an_earlier_version_is_set_aside_with_one_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "memo.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute(
+            "CREATE TABLE memo (key TEXT PRIMARY KEY, kind TEXT, value BLOB, used_day INTEGER) WITHOUT ROWID"
+        )
+        connection.execute("INSERT INTO memo VALUES ('a', 'kind', x'31', 20000)")
+        connection.commit()
+    for _ in range(2):
+        memo = Memo(path)
+        assert memo.get("b") is None
+        memo.put("a", "kind", b"new")
+        assert memo.get("a") == b"new"
+        memo.close()
+    assert caplog.text.count("WARNING") == 1
+    assert "is of another version; it is set aside as memo.sqlite.damaged-" in caplog.text
+    (aside,) = tmp_path.glob("memo.sqlite.damaged-*")
+    with contextlib.closing(sqlite3.connect(aside)) as connection:
+        assert connection.execute("SELECT key FROM memo").fetchall() == [("a",)]
+
+
+def test_of_two_that_find_it_damaged_one_sets_it_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "memo.sqlite"
+    first, second = Memo(path), Memo(path)
+    for memo in (first, second):
+        memo._connection.execute("DROP TABLE IF EXISTS memo")
+        memo.put("a", "kind", b"1")
+    assert second.get("a") == b"1"
+    assert len(list(tmp_path.glob("memo.sqlite.damaged-*"))) == 1
+    first.close()
+    second.close()
