@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 FORMAT = 2  # of the file: `user_version` of its header. Before 2 values had no checksum
+TROUBLE = (sqlite3.Error, ValueError, OverflowError)  # a message of SQLite about a damaged schema may be no UTF-8
 _SCHEMA = """CREATE TABLE IF NOT EXISTS memo (
     key TEXT PRIMARY KEY, kind TEXT NOT NULL, value BLOB NOT NULL, used_day INTEGER NOT NULL
 ) WITHOUT ROWID"""
@@ -96,7 +97,7 @@ class Memo:
             self._file = self.path.stat().st_ino
         except OSError as error:
             return self._do_without(error)
-        except sqlite3.Error as error:
+        except TROUBLE as error:
             return self._set_aside(f"is damaged ({error})") if _is_damage(error) else self._do_without(error)
         if connection.execute("PRAGMA user_version").fetchone()[0] == FORMAT:
             return connection
@@ -112,7 +113,7 @@ class Memo:
     def _guarded(self, action: Callable[[sqlite3.Connection], T]) -> T:
         try:
             return action(self._connection)
-        except sqlite3.Error as error:
+        except TROUBLE as error:
             self._connection.close()
             damage = _is_damage(error)
             self._connection = self._set_aside(f"is damaged ({error})") if damage else self._do_without(error)
@@ -134,7 +135,7 @@ class Memo:
                 connection = _connect(str(self.path))
                 self._file = self.path.stat().st_ino
                 return connection
-        except (sqlite3.Error, OSError, Timeout) as error:
+        except (*TROUBLE, OSError, Timeout) as error:
             return self._do_without(error)
 
 
@@ -202,7 +203,7 @@ def _connect(target: str) -> sqlite3.Connection:
                 connection.execute(_SCHEMA)
                 connection.execute(f"PRAGMA user_version = {FORMAT}")
             connection.execute("COMMIT")
-    except sqlite3.Error:
+    except TROUBLE:
         connection.close()
         raise
     return connection
@@ -212,6 +213,6 @@ def _is_new(connection: sqlite3.Connection) -> bool:
     return not connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]
 
 
-def _is_damage(error: sqlite3.Error) -> bool:
+def _is_damage(error: Exception) -> bool:
     """Whether an error is the file's, rather than the disk's or another process's."""
     return not isinstance(error, sqlite3.OperationalError) or str(error).startswith("no such ")
