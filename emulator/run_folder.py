@@ -7,6 +7,7 @@ back, so they are not among them. ``manifest.json`` differs from run to run and 
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ RESULTS = (
 )  # fmt: skip
 # What a run folder may hold. The summary comes first: without it the rest counts as unfinished while it is deleted.
 FILES = (SUMMARY, "accuracy.png", "report.html", checkpoint.VALUES, *RESULTS[:-1], MANIFEST, SCENARIO)
+
+log = logging.getLogger(__name__)
 
 COMPLETE, INTERRUPTED, FAILED = "complete", "interrupted", "failed"
 
@@ -62,6 +65,8 @@ def prepare(folder: Path, scenario: Scenario, overwrite: bool = False, training:
         for half_written in folder.glob(".*.part*"):  # by a process that was killed while it wrote
             half_written.unlink()
         if status_of(folder) != COMPLETE:
+            if (folder / SUMMARY).exists() and not status_of(folder):
+                log.warning("%s is damaged, or of another version; the run is played again", folder / SUMMARY)
             return True
         check_unchanged(folder, "restore it, or do the run again with --overwrite")
         return False
