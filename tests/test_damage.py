@@ -209,7 +209,10 @@ def test_damaged_files_of_finished_runs(
             caplog.clear()
             done, files_out = outcome(words, out)
             if done.code == 0 and command == "run":
-                assert contents(run) == contents(kept)
+                unread = {"memory.json"} if name == "memory.json" else set()  # a complete run does not look into it
+                assert {f: raw for f, raw in contents(run).items() if f not in unread} == {
+                    f: raw for f, raw in contents(kept).items() if f not in unread
+                }
                 assert "again" in caplog.text or done == expected[command][0]
                 counts["played again"] += done != expected[command][0]
                 counts["without effect"] += done == expected[command][0]
