@@ -53,6 +53,9 @@ def prepare(folder: Path, scenario: Scenario, overwrite: bool = False, training:
             for name in FILES:
                 (folder / name).unlink(missing_ok=True)
             return True
+        complete = status_of(folder) == COMPLETE
+        if complete:
+            check_unchanged(folder, "restore it, or do the run again with --overwrite")
         if stored.read_bytes() != dump(scenario).encode():
             raise InputError(
                 f"{folder} holds a run of another scenario; choose another --out, or replace it with --overwrite"
@@ -64,12 +67,9 @@ def prepare(folder: Path, scenario: Scenario, overwrite: bool = False, training:
             )
         for half_written in folder.glob(".*.part*"):  # by a process that was killed while it wrote
             half_written.unlink()
-        if status_of(folder) != COMPLETE:
-            if (folder / SUMMARY).exists() and not status_of(folder):
-                log.warning("%s is damaged, or of another version; the run is played again", folder / SUMMARY)
-            return True
-        check_unchanged(folder, "restore it, or do the run again with --overwrite")
-        return False
+        if (folder / SUMMARY).exists() and not status_of(folder):
+            log.warning("%s is damaged, or of another version; the run is played again", folder / SUMMARY)
+        return not complete
 
 
 def status_of(folder: Path) -> str:
