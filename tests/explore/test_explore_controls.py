@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S
 
 from analysis.runs import load_run
 from emulator.errors import InputError
@@ -145,7 +146,7 @@ def test_training_makes_a_world_known(explorer: Explorer) -> None:
         over.set()
 
     Training(explorer, [(source, loaded, "one")], said.append, ended)
-    assert over.wait(120)
+    assert over.wait(PATIENCE_S)
     assert ends == [""]
     assert any(text.startswith("one: round ") and text.endswith(" of 4") for text in said)
     (after, _) = explorer.ask(changes, lambda: True).result()
@@ -155,7 +156,7 @@ def test_training_makes_a_world_known(explorer: Explorer) -> None:
     # Once it is there it is not trained again, and what is stopped before it begins does nothing.
     over.clear()
     again = Training(explorer, [(source, loaded, "one")], said.append, ended)
-    assert over.wait(120)
+    assert over.wait(PATIENCE_S)
     again.stop(wait=True)
     assert ends == ["", ""]
 
@@ -168,7 +169,7 @@ def test_closing_stops_a_training_that_can_go_on(small: Small, tmp_path: Path) -
     begun = threading.Event()
     ends: list[str] = []
     Training(explorer, [(source, loaded, "one")], lambda text: begun.set(), ends.append)
-    assert begun.wait(120)
+    assert begun.wait(PATIENCE_S)
     explorer.close()
     assert ends == ["stopped; the same training goes on from where it was"]
     assert status_of(place_of(source, loaded)) == INTERRUPTED

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE_S
 from scenario.command import hfl
 
 from analysis.runs import load_run
@@ -32,7 +33,6 @@ FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--no-first-run", "--window-size=1400,950",
 )  # fmt: skip
-PATIENCE_S = 90.0  # a machine may be busy
 
 
 class Visitor:
@@ -289,4 +289,4 @@ def test_a_page_elsewhere_gets_nothing(driver: Any, page: str) -> None:
                 assert driver.execute_script("return location.protocol") == "chrome-error:"
         finally:
             other.shutdown()
-            serving.join()
+            serving.join(PATIENCE_S)

@@ -11,6 +11,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from patience import PATIENCE_S
+
 from emulator.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,6 +34,9 @@ method:
   local: {batch_size: 4, learning_rate: 0.1}
 stop: {rounds: 2}
 """
+
+
+_started: list[subprocess.Popen[str]] = []
 
 
 @dataclass(frozen=True)
@@ -66,12 +71,23 @@ def hfl(*arguments: str | Path) -> Done:
 def started(folder: Path, *arguments: str | Path) -> subprocess.Popen[str]:
     """Starts the command in a process of its own."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(folder), "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-m", "emulator", *map(str, arguments)],
         cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
+    _started.append(process)
+    return process
 
 
 def ended(process: subprocess.Popen[str]) -> Done:
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=PATIENCE_S)
     return Done(process.returncode, out, err)
+
+
+def end_all() -> None:
+    """Ends the commands that were started and are still at work."""
+    while _started:
+        process = _started.pop()
+        if process.poll() is None:
+            process.kill()
+            process.communicate(timeout=PATIENCE_S)
