@@ -10,13 +10,17 @@ import contextlib
 import importlib.metadata
 import logging
 import os
+import re
 import signal
 import socket
+import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Literal
 
 from emulator import __version__, plugins
@@ -30,6 +34,11 @@ Backend = Literal["local", "ray"]  # where clients are trained: in processes of 
 
 LOST_TIMES = 5  # a task whose process or machine was lost this often will not be tried again: it is perhaps to blame
 REACHED_WITHIN_S = 5.0
+ANSWERED_WITHIN_S = 20.0  # with the start of a process that imports Ray
+_RIGHT = "give auto on a machine of the cluster, or HOST:PORT as 'ray start --head' prints it"
+_TOKEN = "if the cluster asks for a token, this shell needs RAY_AUTH_MODE=token and the cluster's token"
+# Length, type, flags and stream of the frame with which whoever speaks HTTP/2 begins (RFC 9113, 3.4), as gRPC does.
+_SETTINGS = b"\0\0\0\4\0\0\0\0\0"
 _SAME_EVERYWHERE = ("torch", "numpy", "scikit-learn", "scipy")  # other versions may round otherwise
 
 
@@ -58,8 +67,7 @@ def joined(address: str | None, cpus: int | None) -> Iterator[None]:
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         if address is None:
             raise InputError(f"Ray cannot be started here: {error}") from error
-        hint = "if the cluster asks for a token, this shell needs RAY_AUTH_MODE=token and the cluster's token"
-        raise InputError(f"--address {address}: there is no Ray cluster that lets us in: {error}; {hint}") from error
+        raise InputError(f"--address {address}: there is no Ray cluster that lets us in: {error}; {_TOKEN}") from error
     if main:
         signal.signal(signal.SIGTERM, on_end)  # Ray's own would end this process before it has written anything
     try:
@@ -69,16 +77,70 @@ def joined(address: str | None, cpus: int | None) -> Iterator[None]:
 
 
 def _check(address: str) -> None:
-    """Finds out quickly whether anybody answers there; Ray itself would try for a long time."""
-    if address == "auto":
-        return
-    host, colon, port = address.rpartition(":")
-    if "//" in address or not colon or not port.isdigit():
+    """Finds out within seconds whether a Ray cluster answers there; Ray itself would wait for one for ever.
+
+    Raises `InputError` that says what answers instead.
+    """
+    name = f"--address {address}"
+    if address == "auto" and (named := os.environ.get("RAY_ADDRESS")):  # it is what Ray would look for
+        name, address = f"--address auto (RAY_ADDRESS={named})", named
+    if address != "auto":
+        parts = re.fullmatch(r"(\[[\da-f:.]+\]|[^\s:/\[\]]+):([0-9]{4,5})", address, re.IGNORECASE)
+        if parts is None or not 1024 <= int(parts[2]) <= 65535:
+            raise InputError(f"{name}: that is not HOST:PORT with a port from 1024 to 65535; {_RIGHT}")
+        if instead := _instead(parts[1].strip("[]"), int(parts[2])):
+            raise InputError(f"{name}: there is no Ray cluster: {instead}; {_RIGHT}")
+    # Asked in a process of its own, because a call into Ray that waits cannot be given up.
+    words = [sys.executable, "-P", "-m", "ray.scripts.scripts", "status", "--address", address]
+    try:
+        asked = subprocess.run(words, capture_output=True, errors="replace", timeout=ANSWERED_WITHIN_S, check=False)
+    except subprocess.TimeoutExpired:
         raise InputError(
-            f"--address {address}: give auto on a machine of the cluster, or HOST:PORT as 'ray start --head' prints it"
-        )
-    with socket.create_connection((host, int(port)), timeout=REACHED_WITHIN_S):
-        pass
+            f"{name}: no Ray cluster has answered there within {ANSWERED_WITHIN_S:g} s; {_RIGHT}"
+        ) from None
+    if asked.returncode:
+        why = shorten(asked.stderr.strip().rpartition("\n")[2], 150, placeholder=" ...")
+        raise InputError(f"{name}: there is no Ray cluster that lets us in: {why}; {_RIGHT}; {_TOKEN}")
+
+
+def _instead(host: str, port: int) -> str:
+    """What is there instead of a Ray cluster, as far as its first words tell; nothing where it speaks as one (HTTP/2)."""
+    try:
+        line = socket.create_connection((host, port), timeout=REACHED_WITHIN_S)
+    except socket.gaierror as error:
+        return f"the host is not known ({error.strerror})"
+    except (OSError, UnicodeError) as error:
+        return f"nobody answers ({getattr(error, 'strerror', None) or error})"
+    with line:
+        if os.environ.get("RAY_USE_TLS", "0") != "0":
+            return ""  # whoever it is waits for a handshake: Ray itself will see
+        heard = _first_words(line)
+    if heard is None:
+        return f"something listens there, but says nothing for {REACHED_WITHIN_S:g} s"
+    if not heard:
+        return "something listens there, but hangs up at once"
+    if heard[3:4] + heard[5:9] == _SETTINGS[3:4] + _SETTINGS[5:9]:
+        return ""
+    kind = "a web server" if heard.lower().startswith((b"http/", b"<html", b"<!doctype html")) else "something else"
+    return f"{kind} answers ({repr(heard.splitlines()[0][:60])[1:]})"
+
+
+def _first_words(line: socket.socket) -> bytes | None:
+    """What somebody says to one who begins to speak HTTP/2: nothing at the end of the line, None where nothing comes."""
+    heard = b""
+    until = time.monotonic() + REACHED_WITHIN_S
+    try:
+        line.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _SETTINGS)
+        while len(heard) < len(_SETTINGS):
+            line.settimeout(max(until - time.monotonic(), 0.001))
+            if not (more := line.recv(1024)):
+                break
+            heard += more
+    except TimeoutError:
+        return heard or None
+    except OSError:
+        pass  # it has hung up
+    return heard
 
 
 @dataclass(frozen=True)

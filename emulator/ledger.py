@@ -225,7 +225,7 @@ class Ledger:
         with naming(path):
             if self._writer is None:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                self._writer = pq.ParquetWriter(path, schema, compression="zstd")
+                self._writer = pq.ParquetWriter(path.absolute(), schema, compression="zstd")  # a relative a:b looks like a URI
             self._writer.write_table(pa.Table.from_arrays(columns, schema=schema))
 
     def _column(self, values: np.ndarray, are_texts: bool) -> Any:
@@ -270,12 +270,12 @@ def read(path: Path) -> pd.DataFrame:
     """The rows of a ledger file as a data frame with the columns of `Row`."""
     import pandas as pd
 
-    return pd.read_parquet(path)
+    return pd.read_parquet(path.absolute())
 
 
 def batches(path: Path, *columns: str) -> Iterator[pa.RecordBatch]:
     """Columns of a ledger file, some rows at a time."""
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(path) as file:
+    with pq.ParquetFile(path.absolute()) as file:
         yield from file.iter_batches(Ledger.CHUNK, columns=list(columns))

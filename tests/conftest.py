@@ -1,13 +1,16 @@
-"""Shared fixtures: scenarios small enough to run in a moment, and a cache folder of the test's own."""
+"""Shared fixtures: scenarios small enough to run in a moment, and a cache folder of the test's own. Time limits of tests."""
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from scenario import command
 
 from emulator.scenario import Loaded
 from emulator.scenario.load import check, override
@@ -16,6 +19,9 @@ from emulator.yamlfile import parse
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the tests run in as many processes as there are cores
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # begun in the background of a script: commands would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+STUDY_S = 1800  # the limit of studies and benchmarks that have none of their own
+ERRORS = pytest.StashKey[int]()
 
 SMALL = """
 name: small
@@ -36,6 +42,39 @@ method:
   local: {epochs: 1, batch_size: 4, learning_rate: 0.1}
 stop: {rounds: 2}
 """
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    with config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        config.stash[ERRORS] = os.dup(2)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        study = item.get_closest_marker("slow") or item.get_closest_marker("benchmark")
+        if study and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(STUDY_S))
+
+
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
+    """A second limit, behind the one of pytest-timeout.
+
+    That one is a signal: the test fails, its fixtures clean up, and the next one runs. It does not reach a call into C that never
+    returns, and Hypothesis tries the example that met it again. This one needs neither Python nor the test: it ends the process
+    with all stacks, which is one failed test where xdist runs several.
+    """
+    faulthandler.dump_traceback_later(settings.timeout * 1.5, exit=True, file=item.config.stash[ERRORS])
+
+
+def pytest_timeout_cancel_timer() -> None:
+    faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.fixture(autouse=True)
+def _own_children() -> Iterator[None]:
+    """What a test started, and left behind when it failed, is ended with it."""
+    yield
+    command.end_all()
 
 
 @pytest.fixture(autouse=True)

@@ -17,6 +17,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
+from patience import PATIENCE_S
 from scenario.command import TINY, Done, ended, hfl, started
 
 from emulator import __version__
@@ -285,7 +286,7 @@ def test_an_interrupted_run_leaves_a_valid_folder_and_goes_on_when_started_again
 
 def wait_for_evaluations(process: subprocess.Popen[str], file: Path, count: int) -> None:
     """Waits until a running process has remembered so many evaluations."""
-    end = time.monotonic() + 100
+    end = time.monotonic() + PATIENCE_S
     while time.monotonic() < end and process.poll() is None:
         if file.exists() and evaluations(file) >= count:
             return

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from patience import PATIENCE_S
 from scenario.command import ROOT, TINY, hfl
 
 from emulator.cli import grouping
@@ -142,9 +143,9 @@ def test_groups_are_formed_without_torch(larger: Path, tmp_path: Path) -> None:
     )
     command = [sys.executable, "-c", code, "groups", str(larger), "--memo", str(tmp_path / "memo.sqlite")]
     free = ["--set", "method.group_operation=none"]
-    done = subprocess.run([*command, *free], capture_output=True, text=True, check=True, cwd=ROOT)
+    done = subprocess.run([*command, *free], capture_output=True, text=True, check=True, cwd=ROOT, timeout=PATIENCE_S)
     assert "torch imported: False" in done.stdout
     # The overhead asks how large the model is; that is remembered.
     assert hfl("groups", larger, "--memo", tmp_path / "memo.sqlite").code == 0
-    again = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    again = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, timeout=PATIENCE_S)
     assert "torch imported: False" in again.stdout

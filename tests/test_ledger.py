@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from patience import PATIENCE_S
 
 from devices.power import energy_j
 from devices.profile import find_profile
@@ -119,6 +120,6 @@ def test_the_file_is_the_same_in_every_process(tmp_path: Path) -> None:
     for seed in ("1", "2", "3"):
         command = [sys.executable, "-c", code, str(tmp_path / seed)]
         environment = {**os.environ, "PYTHONHASHSEED": seed}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
         assert done.stdout == "False\n"  # it is not worth its import
     assert len({(tmp_path / seed).read_bytes() for seed in ("1", "2", "3")}) == 1

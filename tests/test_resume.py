@@ -6,14 +6,14 @@ import json
 import multiprocessing
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S
+from scenario.command import ended, started
 
 from emulator import checkpoint
 from emulator.learning.memo import Memo
@@ -39,14 +39,11 @@ def scenario_for(small: Callable[..., Loaded], tmp_path: Path, rule: str) -> Pat
     return path
 
 
-def start(scenario: Path, out: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "emulator", "run", str(scenario), "--out", str(out), "--no-memo"]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
 # Children of the fork server have everything imported already: what is killed is the run, not Python's start.
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["emulator.run", "emulator.learning.engine", "safetensors.torch", "pyarrow.parquet"])
+PROCESSES.set_forkserver_preload(
+    ["emulator.run", "emulator.cli", "emulator.learning.engine", "safetensors.torch", "pyarrow.parquet"]
+)
 
 
 def run_to_the_end(scenario: Path, out: Path) -> None:
@@ -60,14 +57,14 @@ def test_killed_at_random_instants_it_ends_the_same(small: Callable[..., Loaded]
     scenario, whole, broken = scenario_for(small, tmp_path, rule), tmp_path / "whole", tmp_path / "broken"
 
     def start_process(out: Path) -> ForkServerProcess:
-        process = PROCESSES.Process(target=run_to_the_end, args=(scenario, out))
+        process = PROCESSES.Process(target=run_to_the_end, args=(scenario, out), daemon=True)
         process.start()
         return process
 
-    start_process(tmp_path / "warm").join()  # the fork server imports now
+    start_process(tmp_path / "warm").join(PATIENCE_S)  # the fork server imports now
     began = time.monotonic()
     first = start_process(whole)
-    first.join()
+    first.join(PATIENCE_S)
     assert first.exitcode == 0
     length = time.monotonic() - began
     chance = random.Random(11)
@@ -77,7 +74,7 @@ def test_killed_at_random_instants_it_ends_the_same(small: Callable[..., Loaded]
         process.join(chance.uniform(0.02, 0.9) * length)
         if process.exitcode is None:
             process.kill()
-            process.join()
+            process.join(PATIENCE_S)
             killed += 1
         else:  # it came to its end between two kills: begin anew and go on killing
             assert process.exitcode == 0
@@ -86,7 +83,7 @@ def test_killed_at_random_instants_it_ends_the_same(small: Callable[..., Loaded]
             for file in broken.iterdir():
                 file.unlink()
     final = start_process(broken)
-    final.join()
+    final.join(PATIENCE_S)
     assert final.exitcode == 0
     assert contents(broken) == contents(whole)
     assert not (broken / "checkpoint.safetensors").exists()
@@ -134,12 +131,11 @@ def test_damaged_checkpoints_cost_time_only(
 
 def test_an_interrupted_process_leaves_a_valid_folder(small: Callable[..., Loaded], tmp_path: Path) -> None:
     scenario = scenario_for(small, tmp_path, "sgd")
-    process = start(scenario, tmp_path / "out")
+    process = started(tmp_path, "run", scenario, "--out", tmp_path / "out", "--no-memo")
     while not (tmp_path / "out" / "metrics.csv").exists():
         assert process.poll() is None
         time.sleep(0.01)
     process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate()
-    assert process.returncode == 130, errors
-    assert "Traceback" not in errors
+    done = ended(process)
+    assert done.code == 130, done.err
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["status"] == "interrupted"

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S
 
 from analysis.runs import load_run
 from analysis.whatif import as_text, side_by_side, targets_between
@@ -86,13 +87,14 @@ def test_the_command_answers_without_torch(small: Small, tmp_path: Path) -> None
         "--set",
         "topology.links.access.up=2 Mbit/s",
     ]
-    done = subprocess.run([*command, "--no-memo"], capture_output=True, text=True, check=True)
+    done = subprocess.run([*command, "--no-memo"], capture_output=True, text=True, check=True, timeout=PATIENCE_S)
     assert "trainings reused 48 of 48" in done.stdout
     assert "torch imported: False" in done.stdout
     (folder,) = (tmp_path / "run").glob("whatif-*")
     assert (folder / "comparison.csv").read_text().startswith("accuracy,round_before,")
     bad = subprocess.run(
-        [*command[:5], "--set", "topology.links.acces.up=2 Mbit/s"], capture_output=True, text=True, check=False
-    )
+        [*command[:5], "--set", "topology.links.acces.up=2 Mbit/s"], capture_output=True, text=True, check=False,
+        timeout=PATIENCE_S,
+    )  # fmt: skip
     assert bad.returncode == 2
     assert "topology.links.acces: unknown key; did you mean 'access'?" in bad.stderr

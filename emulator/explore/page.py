@@ -9,10 +9,10 @@ from typing import Any
 
 from bokeh.document import Document
 from bokeh.layouts import column, row
-from bokeh.models.callbacks import CustomJS
 from bokeh.models.css import InlineStyleSheet
 from bokeh.models.ui import UIElement
 from bokeh.models.widgets import Button, CategoricalSlider, Div, Select
+from jinja2 import Template
 
 from emulator.explore.charts import Charts, totals
 from emulator.explore.controls import Control, changes_of, useless
@@ -35,6 +35,15 @@ td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
 .beside { display: flex; flex-wrap: wrap; column-gap: 40px; }
 pre { background: #f4f4f4; padding: 8px 12px; border-radius: 4px; margin: 0; font-size: 13px; white-space: pre-wrap; }
 """
+# A script of the page itself: the browser is told to run no text as code, as a callback of Bokeh's would be.
+COPYING = Template("""{% extends base %}{% block postamble %}<script>
+document.addEventListener("click", (event) => {
+  const model = (name) => Bokeh.documents[0].get_model_by_name(name);
+  if (event.composedPath().includes(Bokeh.index.find_one(model("copy")).el)) {
+    navigator.clipboard.writeText(model("command").tags[0]);
+  }
+});
+</script>{% endblock %}""")
 
 
 class Page:
@@ -63,9 +72,7 @@ class Page:
         self._train.on_click(self._begin_training)
         self._stop.on_click(self._stop_training)
         self._reset.on_click(self._set_back)
-        self._copy.js_on_click(
-            CustomJS(args={"text": self._command}, code="navigator.clipboard.writeText(text.tags[0])")
-        )
+        document.template = COPYING
         document.title = f"hfl explore: {', '.join(explorer.labels)}"
         document.add_root(self._layout())
         document.on_session_destroyed(lambda _: self._leave())

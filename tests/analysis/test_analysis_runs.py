@@ -10,6 +10,7 @@ import pytest
 from analysis_samples import make_run, metrics, write_folder
 from hypothesis import given
 from hypothesis import strategies as st
+from patience import PATIENCE_S
 
 from analysis import load_run
 from analysis.runs import COLUMNS, load_runs, unique_labels
@@ -210,6 +211,7 @@ def test_importing_the_analysis_is_cheap_and_needs_no_simulator() -> None:
         text=True,
         check=True,
         cwd=Path(__file__).parents[2],
+        timeout=PATIENCE_S,
     )
     assert shown.stdout == "[]\n"
 
@@ -225,5 +227,6 @@ def test_finding_the_plots_needs_no_simulator_and_no_matplotlib() -> None:
         text=True,
         check=True,
         cwd=Path(__file__).parents[2],
+        timeout=PATIENCE_S,
     )
     assert shown.stdout == "[]\n"

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from ledger_samples import ROWS, write_run
+from patience import PATIENCE_S
 
 import emulator
 from analysis.export import tag_of, to_csv, to_tensorboard
@@ -101,5 +102,7 @@ def test_a_run_in_pandas(tmp_path: Path) -> None:
 def test_the_package_itself_imports_nothing_heavy() -> None:
     code = "import sys, emulator; print([m for m in ('analysis', 'pandas', 'numpy', 'pydantic') if m in sys.modules])"
     root = Path(__file__).parents[2]
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root, timeout=PATIENCE_S
+    )
     assert done.stdout == "[]\n"

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S
 
 from emulator import cluster
 from emulator.learning.memo import Memo
@@ -48,7 +49,7 @@ def test_a_machine_that_is_lost_changes_nothing(small: Callable[..., Loaded], tm
                     losing.start()
 
             execute(loaded, tmp_path / "ray", Memo(None), Watcher(lose_one), backend="ray")
-            losing.join()
+            losing.join(PATIENCE_S)
             until = time.monotonic() + 30
             while len(cluster.nodes()) == 2 and time.monotonic() < until:  # the others hear of it a moment later
                 time.sleep(0.1)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S
 from scenario.command import ended, started
 from study.study_samples import write_study
 
@@ -84,7 +85,7 @@ class Killer:
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
-        self._thread.join()
+        self._thread.join(PATIENCE_S)
 
 
 LONGER = ("data.partition.samples_per_client=400", "data.set={kind: synthetic, train_samples: 20000}")
@@ -146,7 +147,7 @@ def test_a_driver_that_is_killed_goes_on_from_the_run_folder(
         assert killed.poll() is None
         time.sleep(0.01)
     killed.kill()
-    killed.communicate()
+    killed.communicate(timeout=PATIENCE_S)
     assert not (tmp_path / "ray" / "summary.json").exists()
     assert prepare(tmp_path / "ray", loaded.scenario)
     rest = execute(loaded, tmp_path / "ray", Memo(None), backend="ray")["trainings"]
@@ -176,7 +177,7 @@ def test_an_interruption_that_falls_into_a_callback_of_a_task_is_heard(two_worke
         assert not ray.wait([task], timeout=0.05)[0]  # it is still under way
     ray.cancel(task)
     with pytest.raises(ray.exceptions.TaskCancelledError):
-        ray.get(task, timeout=50)
+        ray.get(task, timeout=PATIENCE_S)
     assert (tmp_path / "dropped").exists()
 
 

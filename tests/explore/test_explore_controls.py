@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import http.client
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from patience import PATIENCE_S
 
 from analysis.runs import load_run
 from emulator.errors import InputError
 from emulator.explore.controls import DEVICES, OFF, OPERATION, OWN, SECOND, SHARE, changes_of, controls_of, useless
 from emulator.explore.explorer import Explorer, SupersededError, Training
-from emulator.explore.server import PageServer
 from emulator.learning.memo import Memo
 from emulator.replay import place_of
 from emulator.run import execute, metrics_csv
@@ -150,7 +147,7 @@ def test_training_makes_a_world_known(explorer: Explorer) -> None:
         over.set()
 
     Training(explorer, [(source, loaded, "one")], said.append, ended)
-    assert over.wait(120)
+    assert over.wait(PATIENCE_S)
     assert ends == [""]
     assert any(text.startswith("one: round ") and text.endswith(" of 4") for text in said)
     (after, _) = explorer.ask(changes, lambda: True).result()
@@ -160,7 +157,7 @@ def test_training_makes_a_world_known(explorer: Explorer) -> None:
     # Once it is there it is not trained again, and what is stopped before it begins does nothing.
     over.clear()
     again = Training(explorer, [(source, loaded, "one")], said.append, ended)
-    assert over.wait(120)
+    assert over.wait(PATIENCE_S)
     again.stop(wait=True)
     assert ends == ["", ""]
 
@@ -173,7 +170,7 @@ def test_closing_stops_a_training_that_can_go_on(small: Small, tmp_path: Path) -
     begun = threading.Event()
     ends: list[str] = []
     Training(explorer, [(source, loaded, "one")], lambda text: begun.set(), ends.append)
-    assert begun.wait(120)
+    assert begun.wait(PATIENCE_S)
     explorer.close()
     assert ends == ["stopped; the same training goes on from where it was"]
     assert status_of(place_of(source, loaded)) == INTERRUPTED
@@ -183,49 +180,3 @@ def test_closing_stops_a_training_that_can_go_on(small: Small, tmp_path: Path) -
 def test_folders_that_cannot_be_explored(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no folder"):
         Explorer([tmp_path / "nowhere"], None)
-
-
-@pytest.fixture
-def server() -> Iterator[PageServer]:
-    """A server of an empty page, at work in a thread."""
-    made: list[PageServer] = []
-    ready = threading.Event()
-
-    def serve() -> None:
-        made.append(PageServer(lambda document: None))
-        made[0]._loop.add_callback(ready.set)
-        made[0].run()
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    assert ready.wait(30)
-    yield made[0]
-    made[0]._loop.add_callback(made[0]._loop.stop)
-    thread.join()
-
-
-def test_the_server_is_for_this_machine_and_its_own_page_alone(server: PageServer) -> None:
-    assert server.url == f"http://127.0.0.1:{server.port}/"
-
-    def status(path: str, **headers: str) -> int:
-        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
-        try:
-            connection.request("GET", path, headers=headers)
-            return connection.getresponse().status
-        finally:
-            connection.close()
-
-    here = f"127.0.0.1:{server.port}"
-    upgrade: dict[str, Any] = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
-    assert status("/") == 200
-    assert status("/", Host=f"localhost:{server.port}") == 200
-    assert status("/", Host=f"evil.example:{server.port}") == 403
-    assert status("/static/js/bokeh.min.js", Host="evil.example") == 403
-    assert status("/ws", Host=here, Origin="http://evil.example", **upgrade) == 403
-    with pytest.raises(InputError, match=rf"port {server.port} cannot be used: .*; choose another --port"):
-        PageServer(lambda document: None, server.port)
-    others = {info[4][0] for info in socket.getaddrinfo(socket.gethostname(), None)} - {"127.0.0.1", "::1"}
-    for address in others:
-        with socket.socket(socket.AF_INET6 if ":" in str(address) else socket.AF_INET) as attempt:
-            attempt.settimeout(2)
-            assert attempt.connect_ex((str(address), server.port)) != 0

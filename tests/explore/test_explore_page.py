@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import http.server
 import os
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE_S
 from scenario.command import hfl
 
 from analysis.runs import load_run
@@ -30,7 +33,6 @@ FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--no-first-run", "--window-size=1400,950",
 )  # fmt: skip
-PATIENCE_S = 90.0  # a machine may be busy
 
 
 class Visitor:
@@ -90,11 +92,17 @@ def driver(tmp_path: Path) -> Iterator[Any]:
 
     options = webdriver.ChromeOptions()
     options.binary_location = str(CHROMIUM)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     for flag in (*FLAGS, f"--user-data-dir={tmp_path / 'browser'}"):
         options.add_argument(flag)
     made = webdriver.Chrome(options=options, service=Service(str(DRIVER)))
     yield made
     made.quit()
+
+
+def complaints(driver: Any) -> list[str]:
+    """What the browser says in its console about what went wrong or was forbidden, since it was last asked."""
+    return [entry["message"] for entry in driver.get_log("browser") if entry["level"] in ("WARNING", "SEVERE")]
 
 
 @pytest.fixture
@@ -122,7 +130,7 @@ def page(run: Path) -> Iterator[str]:
         assert (process.returncode, out, err) == (0, "the page is closed\n", "")
     finally:
         process.kill()
-        process.communicate()
+        process.communicate(timeout=PATIENCE_S)
 
 
 def check_as_whatif(visitor: Visitor, folder: Path) -> None:
@@ -167,6 +175,7 @@ def test_a_slider_moves_the_curve_to_what_whatif_says(driver: Any, page: str, ru
     visitor.until(lambda: "The world as it was" in visitor.status())
     assert visitor.curve()["y"] == []
     assert visitor.model("topology.devices", "value") == "raspberry-pi-4b"
+    assert complaints(driver) == []
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs signals")
@@ -194,3 +203,90 @@ def test_what_needs_training_is_asked_first_and_errors_are_said(
     visitor.choose("topology.links.access.trace", "none")
     visitor.until(lambda: "reused" in visitor.status())
     assert len(visitor.curve()["y"]) > 1
+    assert complaints(driver) == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs signals")
+def test_the_command_is_copied_and_what_is_slipped_in_does_not_run(driver: Any, page: str) -> None:
+    origin = page.rstrip("/").replace("127.0.0.1", "localhost")
+    driver.execute_cdp_cmd(
+        "Browser.grantPermissions", {"origin": origin, "permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]}
+    )
+    visitor = Visitor(driver, origin)
+    visitor.choose("topology.devices", "laptop")
+    visitor.until(lambda: "topology.devices=laptop" in visitor.command() and "reused" in visitor.status())
+    visitor.inside("copy", "button").click()
+    visitor.until(
+        lambda: shlex.split(driver.execute_script("return navigator.clipboard.readText()")) == visitor.command()
+    )
+    assert complaints(driver) == []
+    tests = {
+        "handler": "const img = document.createElement('div'); img.innerHTML = \"<img src=x onerror='window.ran = 1'>\";"
+                   "document.body.append(img)",
+        "script": "const s = document.createElement('script'); s.textContent = 'window.ran = 1'; document.body.append(s)",
+        "eval": "setTimeout('window.ran = 1')",
+        "elsewhere": "const s = document.createElement('script'); s.src = 'http://127.0.0.1:9/x.js'; document.body.append(s)",
+    }  # fmt: skip
+    for name, code in tests.items():
+        driver.execute_script(
+            "window.refused = []; document.addEventListener('securitypolicyviolation', e => refused.push(e.effectiveDirective));"
+            + code
+        )
+        visitor.until(lambda: driver.execute_script("return refused.some(name => name.startsWith('script-src'))"))
+        assert driver.execute_script("return window.ran") is None, name
+
+
+ELSEWHERE = """<!doctype html><title>elsewhere</title><body><script>
+const here = "PAGE", found = {};
+const note = (name, promise) => promise.then((value) => found[name] = value, (error) => found[name] = "refused");
+const loads = (tag, path) => new Promise((done, fail) => {
+  const part = document.createElement(tag);
+  [part.onload, part.onerror] = [() => done("loaded"), fail];
+  part.src = here + path;
+  document.body.append(part);
+});
+note("fetch", fetch(here).then((answer) => answer.text()));
+note("autoload", fetch(here + "autoload.js?bokeh-autoload-element=x").then((answer) => answer.text()));
+note("opaque", fetch(here, {mode: "no-cors"}).then((answer) => answer.type));
+note("script", loads("script", "static/js/bokeh.min.js"));
+note("autoloaded", loads("script", "autoload.js?bokeh-autoload-element=x"));
+note("image", loads("img", "favicon.ico"));
+note("socket", new Promise((done, fail) => {
+  const socket = new WebSocket(here.replace("http", "ws") + "ws", ["bokeh", "token"]);
+  [socket.onopen, socket.onerror] = [() => done("open"), fail];
+}));
+let framed = false;
+loads("iframe", "").then(() => framed = true);
+</script>"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs signals")
+def test_a_page_elsewhere_gets_nothing(driver: Any, page: str) -> None:
+    class Elsewhere(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(ELSEWHERE.replace("PAGE", page).encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere) as other:
+        serving = threading.Thread(target=other.serve_forever)
+        serving.start()
+        try:
+            for name in ("127.0.0.1", "localhost"):  # the same site, and another one
+                driver.get(f"http://{name}:{other.server_port}/")
+                end = time.monotonic() + PATIENCE_S
+                while len(found := driver.execute_script("return found")) < 7 or not driver.execute_script(
+                    "return framed"
+                ):
+                    assert time.monotonic() < end, found
+                    time.sleep(0.05)
+                assert set(found.values()) == {"refused"}, found
+                driver.switch_to.frame(0)
+                assert driver.execute_script("return location.protocol") == "chrome-error:"
+        finally:
+            other.shutdown()
+            serving.join(PATIENCE_S)

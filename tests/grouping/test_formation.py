@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+from patience import PATIENCE_S
 
 from emulator.errors import InputError
 from emulator.grouping.formation.cdg import CdgParams
@@ -117,7 +118,9 @@ def test_the_room_is_found_without_loading_torch_and_every_rule_has_a_summary() 
         "for slot in ('formation', 'sampling', 'aggregation', 'schedule'): Registry.by_slot[slot].names()\n"
         "print(sorted({'torch', 'sklearn', 'pandas', 'matplotlib', 'scipy'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=PATIENCE_S
+    )
     assert done.stdout.strip() == "[]"
     for registry in (formations, samplings, aggregations, schedules):
         assert all(registry[name].summary for name in registry.names())

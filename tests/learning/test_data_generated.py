@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from data_samples import fingerprint, load
+from patience import PATIENCE_S
 
 from emulator.errors import InputError
 from emulator.files import new_folder
@@ -135,7 +136,7 @@ def test_two_may_ask_at_once() -> None:
     barrier = threading.Barrier(2)
 
     def ask() -> tuple[int, ...]:
-        barrier.wait()
+        barrier.wait(PATIENCE_S)
         return load("usc-had", generated={"owners": 4, "samples": 3}, window=100).x_train.shape
 
     with ThreadPoolExecutor(2) as pool:

@@ -6,6 +6,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S
 
 from emulator.files import CHECK_BYTES
 from emulator.learning.memo import Memo, RunMemory, default_path
@@ -78,11 +79,11 @@ def _fill(path: Path, word: str) -> None:
 def test_two_processes_share_it(tmp_path: Path) -> None:
     path = tmp_path / "memo.sqlite"
     context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=_fill, args=(path, word)) for word in ("left", "right")]
+    workers = [context.Process(target=_fill, args=(path, word), daemon=True) for word in ("left", "right")]
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join()
+        worker.join(PATIENCE_S)
     assert [w.exitcode for w in workers] == [0, 0]
     memo = Memo(path)
     assert all(memo.get(f"{w}-{i}") == w.encode() for w in ("left", "right") for i in range(200))

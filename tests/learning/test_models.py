@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from patience import PATIENCE_S
 from pydantic import ValidationError
 from torch import nn
 
@@ -224,8 +225,9 @@ def test_vgg11_is_that_of_torchvision() -> None:
 def python(code: str) -> str:
     root = Path(__file__).resolve().parents[2]
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], cwd=root, capture_output=True, text=True, check=False
-    )
+        [sys.executable, "-W", "error", "-c", code], cwd=root, capture_output=True, text=True, check=False,
+        timeout=PATIENCE_S,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from patience import PATIENCE_S
 from torch import Tensor, nn
 
 from emulator.errors import HflError
@@ -210,7 +211,7 @@ def test_a_worker_that_dies_is_reported() -> None:
     jobs = make_jobs(*MODELS[0], "sgd", [0, 1, 2, 3])
     list(pool.train(jobs, [1] * 4))
     pool._processes[1].kill()
-    pool._processes[1].join()
+    pool._processes[1].join(PATIENCE_S)
     with pytest.raises(HflError, match=r"a training process ended unexpectedly \(exit code -9\)"):
         list(pool.train(jobs, [1] * 4))
     pool.close()

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from estimator_sessions import PUBLIC, Small, asked, estimates, session_of
+from patience import PATIENCE_S
 
 from emulator import ledger
 from emulator.errors import HflError, InputError
@@ -37,7 +38,9 @@ def test_the_rooms_are_found_without_loading_torch_and_all_have_summaries() -> N
         "for slot in ('estimator', 'distance', 'measurement', 'method'): Registry.by_slot[slot].names()\n"
         "print(sorted({'torch', 'sklearn', 'pandas', 'matplotlib', 'scipy'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=PATIENCE_S
+    )
     assert done.stdout.strip() == "[]"
     for registry in (estimators, distances, measurements):
         assert all(registry[name].summary for name in registry.names())

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from patience import PATIENCE_S
+
 from emulator import plugins
 from emulator.cli import main
 from emulator.files import read_json
@@ -35,6 +37,9 @@ method:
   local: {batch_size: 4, learning_rate: 0.1}
 stop: {rounds: 2}
 """
+
+
+_started: list[subprocess.Popen[str]] = []
 
 
 @dataclass(frozen=True)
@@ -71,14 +76,16 @@ def hfl(*arguments: str | Path) -> Done:
 def started(folder: Path, *arguments: str | Path) -> subprocess.Popen[str]:
     """Starts the command in a process of its own."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(folder), "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-m", "emulator", *map(str, arguments)],
         cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
+    _started.append(process)
+    return process
 
 
 def ended(process: subprocess.Popen[str]) -> Done:
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=PATIENCE_S)
     return Done(process.returncode, out, err)
 
 
@@ -88,3 +95,12 @@ def stated(folder: Path) -> dict[str, Any]:
     assert summary is not None
     del summary["files"]
     return summary
+
+
+def end_all() -> None:
+    """Ends the commands that were started and are still at work."""
+    while _started:
+        process = _started.pop()
+        if process.poll() is None:
+            process.kill()
+            process.communicate(timeout=PATIENCE_S)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE_S
 from pydantic import ValidationError
 
 from emulator import registry
@@ -226,7 +227,7 @@ def loaded(code: str, heavy: tuple[str, ...]) -> tuple[int, str]:
         [sys.executable, "-c", PROBE.format(heavy=heavy, code=code)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     return done.returncode, done.stderr

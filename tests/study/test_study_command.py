@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from patience import PATIENCE_S
 from scenario.command import Done, ended, hfl, started
 from study_samples import STUDY, write_study
 
@@ -186,7 +187,7 @@ def test_a_run_that_fails_does_not_stop_the_others_whatever_it_died_of(tmp_path:
 
 def wait_for(process: subprocess.Popen[str], folder: Path, pattern: str, since: float = 0.0) -> None:
     """Waits until there is such a file that was written after an instant."""
-    end = time.monotonic() + 100
+    end = time.monotonic() + PATIENCE_S
     while time.monotonic() < end and process.poll() is None:
         if any(path.stat().st_mtime > since for path in folder.glob(pattern) if path.exists()):
             return
@@ -199,6 +200,7 @@ def complete(folder: Path) -> set[str]:
     return {name for name, is_now in status(folder).items() if is_now == "complete"}
 
 
+@pytest.mark.timeout(300)  # six runs, twice, and twice cut off
 @pytest.mark.skipif(os.name != "posix", reason="needs signals")
 def test_a_study_that_was_killed_and_interrupted_does_the_rest_only(tmp_path: Path) -> None:
     path, out = write_study(tmp_path, LONG), tmp_path / "out"
@@ -206,7 +208,7 @@ def test_a_study_that_was_killed_and_interrupted_does_the_rest_only(tmp_path: Pa
     process = started(tmp_path, *command)
     wait_for(process, out, "*/summary.json")
     process.kill()
-    process.communicate()  # returns when its jobs, which hold its pipes, are gone too
+    process.communicate(timeout=PATIENCE_S)  # returns when its jobs, which hold its pipes, are gone too
     first = complete(out)
     assert 1 <= len(first) < 6
     before = {p: p.stat().st_mtime_ns for name in first for p in (out / name).glob("[!.]*")}
