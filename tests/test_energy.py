@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scenario.command import Done, hfl
+from scenario.command import Done, hfl, stated
 
 from analysis.energy import MANY, as_csv, as_text, by_device, load_energy
 from analysis.runs import load_run
@@ -18,6 +18,7 @@ from devices.profile import Power
 from emulator import ledger
 from emulator.accounting import STATES, Meter, energy_by_state
 from emulator.errors import HflError, InputError
+from emulator.files import write_json
 from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory
 from emulator.ledger import Ledger, Tag, batches
@@ -203,6 +204,7 @@ def test_the_table_by_device_adds_up(run: Path) -> None:
 
 def test_many_kinds_are_put_together_in_texts(run: Path) -> None:
     rows = [f"client-{i},kind {i:02},1,2,3,4,{i},0,0,0" for i in range(MANY + 3)]
+    write_json(run / "summary.json", stated(run))  # without the checksums
     header = (run / "energy.csv").read_text().partition("\n")[0]
     (run / "energy.csv").write_text("\n".join([header, *rows]) + "\n")
     text = as_text(by_device([load_run(run)]))
@@ -228,6 +230,9 @@ def test_what_cannot_be_shown(run: Path, tmp_path: Path) -> None:
     assert hfl("energy", tmp_path / "nowhere") == Done(2, "", f"error: there is no folder '{tmp_path / 'nowhere'}'\n")
     file = run / "energy.csv"
     whole = file.read_text()
+    file.write_text(whole + "\n")
+    assert f"'{file}' changed after the run ended" in hfl("energy", run).err
+    write_json(run / "summary.json", stated(run))  # without the checksums
     for text, said in (
         ("", "is damaged: No columns to parse from file"),
         (whole.replace("send_j", "sent_j"), "is damaged: it has no column 'send_j'"),
