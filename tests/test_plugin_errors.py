@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from scenario.command import TINY, Done, ended, hfl, started
+from scenario.command import TINY, Done, hfl
 
 from emulator import plugins
 from emulator.errors import HflError
@@ -125,10 +125,13 @@ def leaves(shape, classes):
 
 
 @pytest.mark.parametrize(
-    ("factory", "place"),
-    [("raises", "(nets.py:20, in lookup): LookupError: cat"), ("leaves", "(nets.py:16, in Net.forward): SystemExit")],
+    ("factory", "place", "processes"),
+    [
+        ("raises", "(nets.py:20, in lookup): LookupError: cat", 1),
+        ("raises", "(nets.py:20, in lookup): LookupError: cat", 2),
+        ("leaves", "(nets.py:16, in Net.forward): SystemExit", 1),
+    ],
 )
-@pytest.mark.parametrize("processes", [1, 2])
 def test_a_model_that_fails_in_training_has_a_place_in_worker_processes_too(
     home: Path, small: Small, monkeypatch: pytest.MonkeyPatch, factory: str, place: str, processes: int
 ) -> None:
@@ -177,6 +180,13 @@ def test_workers_train_models_of_plug_ins_from_files_anywhere(
     execute(loaded, home / "two", Memo(None), max_workers=2)
     assert (home / "one" / "metrics.csv").read_bytes() == (home / "two" / "metrics.csv").read_bytes()
     assert ("the model cannot be sent to others: " in caplog.text) is alone
+
+
+def test_a_worker_that_cannot_get_ready_says_why(small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugins, "loaded", [str(tmp_path / "gone.py")])
+    monkeypatch.setattr(engine, "WORKERS_AFTER_S", -1.0)
+    with pytest.raises(HflError, match=r"--plugin .*gone\.py: FileNotFoundError: "):
+        execute(small(), tmp_path / "run", Memo(None), max_workers=2)
 
 
 METHOD = '''
@@ -238,10 +248,3 @@ def test_a_validator_of_a_plug_in_has_a_place_as_well(home: Path) -> None:
     assert done == Done(
         1, "", "error: model 'own-model' (plug.py:4, in Mine.problems): ZeroDivisionError: division by zero\n"
     )
-
-
-def test_a_process_of_its_own_says_the_same(home: Path) -> None:
-    words = ("--set", "model=raising", "--plugin", "plug.py", "--out", "out", "--no-memo")
-    done = ended(started(home, "run", "s.yaml", *words))
-    assert done.code == 1
-    assert done.err.splitlines()[-1].startswith("error: model 'raising' (helper.py:5, in fail): JSONDecodeError")

@@ -53,7 +53,7 @@ def untrained(scenario: Scenario, shape: tuple[int, ...], classes: int, number: 
     with cannot, torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(scenario.seed, "initial-model", *([number] if number else [])))
         module: nn.Module = scenario.model(shape, classes)
-    trial.check_parameters(module, key)
+    trial.check_module(module, key)
     return module
 
 

@@ -28,8 +28,10 @@ STEP_SIZE = 1e-3  # at most: what a large one does to a model is no fault of the
 TWICE = "keep what it remembers in parameters and buffers, and draw from torch's own random stream, which is seeded"
 
 
-def check_parameters(module: nn.Module, key: str) -> None:
-    """Raises `InputError`, about ``key``, where a module's parameters and buffers cannot be one vector of floats."""
+def check_module(module: object, key: str) -> None:
+    """Raises `InputError`, about ``key``, where this is no module whose state can be one vector of floats."""
+    if not isinstance(module, nn.Module):
+        raise InputError(f"the model is a {type(module).__name__}, not a torch.nn.Module", key)
     named = [(f"parameter '{name}'", p) for name, p in module.named_parameters()]
     if not named:
         raise InputError("the model has no parameters, so there is nothing to train", key)

@@ -202,9 +202,9 @@ def deal_near(sizes: Sequence[float], homes: Sequence[str], hands: Sequence[str]
 
 
 def _work(pipe: Connection, path: list[str], plug_ins: list[str], named: dict[str, str]) -> None:
-    """A worker's whole life: gets ready, does what it is told, and ends when the parent is gone.
+    """A worker's whole life: gets ready, waits for orders, says when each job is done; ends when the parent is gone.
 
-    The user's modules are there before the model arrives, which may be of them. After an error it only waits for its end.
+    The user's modules are there before the model arrives, which may be of them.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends its workers itself
     torch.set_num_threads(1)
@@ -214,30 +214,35 @@ def _work(pipe: Connection, path: list[str], plug_ins: list[str], named: dict[st
         try:
             with plugins.blaming():
                 plugins.load(plug_ins)
-                _serve(pipe, pipe.recv())
-        except HflError as error:
+                setup: _Setup = pipe.recv()
+                trainer = Trainer(setup.module, setup.data, setup.seed, setup.forward_flops)
+        except HflError as error:  # the answer to the first order; there will be no other
             pipe.send(error)
+            while True:
+                pipe.recv_bytes()
         while True:
-            pipe.recv_bytes()
+            message = pipe.recv()
+            try:
+                with plugins.blaming():
+                    _obey(message, setup, trainer, pipe.send)
+            except HflError as error:
+                pipe.send(error)
 
 
-def _serve(pipe: Connection, setup: _Setup) -> None:
-    """Waits for orders, trains or distils, and says when each is done."""
-    trainer = Trainer(setup.module, setup.data, setup.seed, setup.forward_flops)
-    while True:
-        message = pipe.recv()
-        if isinstance(message, list):
-            for number, job in message:
-                x, y = distil_client(setup.data.x, setup.data.y, setup.data.parts, job, setup.seed)
-                pipe.send((number, x.numpy(), y.numpy()))
-            continue
-        table, samples, orders = message
-        for index, trained in trainer.train([_job(table, samples, order) for order in orders]):
-            order = orders[index]
-            table[order.writes[0]].copy_(trained.state)
-            if trained.own is not None:
-                table[order.writes[1]].copy_(trained.own)
-            pipe.send(order.number)
+def _obey(message: Any, setup: _Setup, trainer: Trainer, tell: Callable[[object], None]) -> None:
+    """Trains or distils what a message says, and tells of each job that is done."""
+    if isinstance(message, list):
+        for number, job in message:
+            x, y = distil_client(setup.data.x, setup.data.y, setup.data.parts, job, setup.seed)
+            tell((number, x.numpy(), y.numpy()))
+        return
+    table, samples, orders = message
+    for index, trained in trainer.train([_job(table, samples, order) for order in orders]):
+        order = orders[index]
+        table[order.writes[0]].copy_(trained.state)
+        if trained.own is not None:
+            table[order.writes[1]].copy_(trained.own)
+        tell(order.number)
 
 
 def _job(table: Tensor, samples: Tensor, order: _Order) -> TrainJob:

@@ -65,6 +65,7 @@ def drawn_by_numpy(classes: int) -> nn.Module:
 
 NO_GRADIENT = "the model's scores depend on none of its parameters, so it has no gradient and learns nothing"
 WRONG: dict[str, tuple[Callable[[int], Any], str]] = {
+    "nothing": (lambda m: None, "the model is a NoneType, not a torch.nn.Module"),
     "no parameters": (lambda m: nn.Flatten(), "the model has no parameters, so there is nothing to train"),
     "lazy": (lambda m: nn.Sequential(nn.Flatten(), nn.LazyLinear(m)), "parameter '1.weight' of the model has no size yet"),
     "double": (lambda m: Own(m).double(), "parameter 'last.weight' of the model is of type float64; it must be float32"),
