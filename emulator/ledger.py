@@ -225,7 +225,9 @@ class Ledger:
         with naming(path):
             if self._writer is None:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                self._writer = pq.ParquetWriter(path.absolute(), schema, compression="zstd")  # a relative a:b looks like a URI
+                self._writer = pq.ParquetWriter(
+                    path.absolute(), schema, compression="zstd"
+                )  # a relative a:b looks like a URI
             self._writer.write_table(pa.Table.from_arrays(columns, schema=schema))
 
     def _column(self, values: np.ndarray, are_texts: bool) -> Any:

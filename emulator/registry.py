@@ -22,7 +22,7 @@ import inspect
 import pkgutil
 import sys
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -35,6 +35,8 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from emulator.errors import InputError, quote_all, suggestion
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+OURS = ("emulator", "traces", "devices", "analysis")  # the packages of the emulator
 
 
 @dataclass(frozen=True)
@@ -96,13 +98,17 @@ class Plugin(Generic[F]):
         """The first line of the function's docstring."""
         return (inspect.getdoc(self.function) or "").partition("\n")[0]
 
+    @property
+    def ours(self) -> bool:
+        """Whether it is part of the emulator."""
+        return is_ours(self.function.__module__)
+
     def code(self, params: Params) -> str:
         """A hash of the code behind a plug-in of the user's own; "" for ours, whose changes count as a new version.
 
         A plug-in that calls further code of the user's declares a fact ``code``, a function of its parameters.
         """
-        ours = self.function.__module__.partition(".")[0] in ("emulator", "traces", "devices")
-        own = "" if ours else code_hash(self.function.__module__)
+        own = "" if self.ours else code_hash(self.function.__module__)
         further: Callable[[Params], str] | None = self.facts.get("code")
         return own if further is None else own + further(params)
 
@@ -113,6 +119,11 @@ def code_hash(module: str) -> str:
     if not isinstance(file, str) or not Path(file).is_file():
         return ""
     return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
+
+
+def is_ours(module: str) -> bool:
+    """Whether a module is part of the emulator."""
+    return module.partition(".")[0] in OURS
 
 
 class Registry(Generic[F]):
@@ -144,6 +155,10 @@ class Registry(Generic[F]):
         """The registered names, sorted."""
         self._search()
         return sorted(self._plugins)
+
+    def registered(self) -> list[Plugin[F]]:
+        """What has registered itself so far."""
+        return list(self._plugins.values())
 
     def __getitem__(self, name: str) -> Plugin[F]:
         self._search()
@@ -189,6 +204,19 @@ class Chosen:
     def identity(self) -> dict[str, Any]:
         """What determines the results of this choice: `dump`, and the plug-in's code where it is not part of the emulator."""
         return {**self.dump(), "code": self.plugin.code(self.params)}
+
+
+def choices(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Chosen]]:
+    """All the choices within a scenario or a part of it, with their paths; one that holds others stands before these."""
+    if isinstance(value, Chosen):
+        yield path, value
+        yield from choices(value.params, path)
+    elif isinstance(value, BaseModel):
+        for name in type(value).model_fields:
+            yield from choices(getattr(value, name), (*path, name))
+    elif isinstance(value, tuple | list):
+        for i, entry in enumerate(value):
+            yield from choices(entry, (*path, i))
 
 
 _describing: set[str] = set()  # slots whose JSON schema is being written

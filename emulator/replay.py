@@ -128,23 +128,22 @@ def replay(
     scenario cannot be played.
     """
     scenario, memory = loaded.scenario, RunMemory(memo, source.known)
+    to_the_end = True
     try:
-        endings.check(scenario)
-        lab = ReplayLab(scenario, memory, source.book) if loaded.training else TimingLab(scenario, memory)
-        try:
-            session = assemble(scenario, lab, _Passing())
-        except NotKnownError:
-            return Replay((), {}, 0, 0, to_the_end=False)
-        if on_round is not None:
-            session.on_round = on_round
-        to_the_end = True
-        with rare_collections():
+        with loaded.locating():
+            endings.check(scenario)
+            lab = ReplayLab(scenario, memory, source.book) if loaded.training else TimingLab(scenario, memory)
             try:
-                play(session)
+                session = assemble(scenario, lab, _Passing())
             except NotKnownError:
-                to_the_end = False
-    except InputError as error:
-        raise loaded.locate(error) from error
+                return Replay((), {}, 0, 0, to_the_end=False)
+            if on_round is not None:
+                session.on_round = on_round
+            with rare_collections():
+                try:
+                    play(session)
+                except NotKnownError:
+                    to_the_end = False
     finally:
         source.known.update(memory.entries)  # what the memo knew is not looked up again
     missing = lab.missing if isinstance(lab, ReplayLab) else 0

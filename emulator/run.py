@@ -38,7 +38,7 @@ import simpy
 from emulator import __version__, checkpoint, ledger, run_folder
 from emulator.accounting import Meter, energy_by_state
 from emulator.cluster import Backend
-from emulator.errors import HflError, InputError
+from emulator.errors import HflError
 from emulator.files import aside_of, held, replacing, write_json, write_text
 from emulator.grouping.diagnostics import groupings_csv, groups_csv
 from emulator.grouping.topology import topology_csv
@@ -50,6 +50,7 @@ from emulator.methods.session import METRICS, Metrics, Session
 from emulator.rng import stream
 from emulator.run_folder import COMPLETE, FAILED, INTERRUPTED, digests
 from emulator.scenario import Loaded, Scenario, dump
+from emulator.world.clock import Clock, DeadEndError, finish
 from emulator.world.disturbances import Disturbances, disturbances
 from emulator.world.endings import check, watch
 from emulator.world.fleet import Fleet
@@ -95,16 +96,15 @@ def execute(
     scenario = loaded.scenario
     started = time.monotonic()
     memory = RunMemory(memo, {**(known or {}), **checkpoint.read_memory(folder)})
-    try:
+    with loaded.locating():
         check(scenario)
         lab: AnyLab
         if loaded.training:
             lab = Lab(scenario, memory, watcher.on_trained, checkpoint.Restored(folder), max_workers, backend)
+            lab.try_out()
         else:
             lab = TimingLab(scenario, memory)
         session = assemble(scenario, lab, Ledger(aside_of(folder / run_folder.LEDGER)))
-    except InputError as error:
-        raise loaded.locate(error) from error
     # Only now: bad input that shows when data and model are read leaves no folder behind.
     with held(folder):
         manifest = _manifest(scenario, loaded.training)
@@ -120,14 +120,12 @@ def execute(
         session.on_round = on_round
         status = FAILED
         try:
-            with contextlib.nullcontext() if loaded.training else rare_collections():
+            with loaded.locating(), contextlib.nullcontext() if loaded.training else rare_collections():
                 play(session)
             status = COMPLETE
         except KeyboardInterrupt:
             status = INTERRUPTED
             raise
-        except InputError as error:
-            raise loaded.locate(error) from error
         finally:
             lab.close()
             trainings = {"asked": lab.asked, "computed": lab.trained}
@@ -139,10 +137,8 @@ def execute(
 def play(session: Session) -> None:
     """Plays a session's method to its end. Raises `HflError` where it waits for something that nobody does."""
     try:
-        session.env.run(until=session.env.process(session.scenario.method(session)))
-    except RuntimeError as error:
-        if session.env.peek() < math.inf:
-            raise
+        finish(session.env, session.env.process(session.scenario.method(session)))
+    except DeadEndError as error:
         when = f"after {session.world.now:g} emulated seconds, in round {session.rounds + 1}"
         raise HflError(f"nothing happens any more {when}: the method waits for something that nobody does") from error
 
@@ -223,7 +219,7 @@ def assemble(scenario: Scenario, lab: AnyLab, ledger: Ledger | None = None) -> S
     """World and session of a scenario, ready to run its method."""
     facts = lab.model_facts
     ledger = ledger or Ledger()
-    env = simpy.Environment()
+    env = Clock()
     fleet = Fleet(scenario.topology, scenario.seed)
     workload = Workload(facts.state_size * BYTES_PER_PARAMETER, facts.forward_flops, facts.parameters)
     traces = played(scenario.topology, scenario.seed)

@@ -13,7 +13,7 @@ from types import FrameType
 
 from rich.markup import escape
 
-from emulator import interruption
+from emulator import interruption, plugins
 from emulator.cli import (  # noqa: F401 (they register their commands)
     calibrate,
     choosing,
@@ -39,7 +39,7 @@ def main() -> None:
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        with interruption.heard():
+        with interruption.heard(), plugins.blaming():
             app()
     except HflError as error:
         err.print(f"[red]error:[/] {escape(str(error))}")

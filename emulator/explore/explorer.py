@@ -81,7 +81,7 @@ class Explorer:
                 error = str(failure)
             except SupersededError:
                 raise
-            except Exception as failure:  # noqa: BLE001 (a plug-in may raise anything, and the page is to stay)
+            except Exception as failure:  # noqa: BLE001 (the page is to stay)
                 error = f"{type(failure).__name__}: {failure}"
             answers.append(Answer(result, error, time.perf_counter() - began))
         return answers

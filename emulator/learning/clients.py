@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from emulator.errors import InputError
-from emulator.learning.data.arrays import ArraySet, Outline, is_text
+from emulator.learning.data.arrays import ArraySet, Outline, checked, is_text
 from emulator.learning.partitions import ClusteredParts, divide, label_counts
 from emulator.learning.partitions.rotation import cannot_turn
 from emulator.learning.public import public_of_another, split_public
@@ -26,7 +26,7 @@ class ClientData:
     """
 
     def __init__(self, scenario: Scenario) -> None:
-        self.arrays: ArraySet = scenario.data.set()
+        self.arrays: ArraySet = checked(scenario.data.set())
         dealt = deal_out(scenario, self.arrays.outline, scenario.topology.clients)
         self.public, self.label_counts, self.truth = dealt.public, dealt.label_counts, dealt.truth
         self.arrays, self.parts = turned(self.arrays, dealt.parts, dealt.truth[1])
@@ -87,8 +87,7 @@ def outline_of(scenario: Scenario) -> Outline:
     if outline is not None:
         found: Outline = outline(chosen.params)
         return found
-    arrays: ArraySet = chosen()
-    return arrays.outline
+    return checked(chosen()).outline
 
 
 def turned(arrays: ArraySet, parts: Sequence[np.ndarray], turns: np.ndarray) -> tuple[ArraySet, list[np.ndarray]]:

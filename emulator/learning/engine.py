@@ -17,8 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from emulator import plugins
 from emulator.cluster import Backend
-from emulator.learning import workers
+from emulator.errors import InputError
+from emulator.learning import trial, workers
 from emulator.learning.bench import Bench, Samples
 from emulator.learning.brought import Block
 from emulator.learning.clients import ClientData
@@ -42,11 +44,22 @@ WORKERS_AFTER_S = 1.5  # of training in this process: starting workers takes abo
 
 
 def untrained(scenario: Scenario, shape: tuple[int, ...], classes: int, number: int = 0) -> nn.Module:
-    """The scenario's model for samples of this shape, as its seed draws it; other numbers are other draws."""
-    with torch.random.fork_rng(devices=[]):
+    """The scenario's model for samples of this shape, as its seed draws it; other numbers are other draws.
+
+    Raises `InputError` where it is none that could be trained.
+    """
+    key = key_of(scenario)
+    cannot = plugins.asking("the model cannot be made", key, (RuntimeError, MemoryError))
+    with cannot, torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(scenario.seed, "initial-model", *([number] if number else [])))
         module: nn.Module = scenario.model(shape, classes)
+    trial.check_module(module, key)
     return module
+
+
+def key_of(scenario: Scenario) -> str:
+    """The key of a scenario to which the faults of its model belong."""
+    return "model.factory" if scenario.model.kind == "module" else "model"
 
 
 class Engine:
@@ -63,8 +76,8 @@ class Engine:
         limit = scenario.evaluate.samples
         self._x_test, self._y_test = torch.from_numpy(arrays.x_test[:limit]), torch.from_numpy(arrays.y_test[:limit])
         self._tested = FlatModel(self._fresh())
-        self.facts: ModelFacts = model_facts(self._fresh(), arrays.shape, are_tokens(self._training.x))
-        self._trainer: Trainer | None = None
+        tokens, key = are_tokens(self._training.x), key_of(scenario)
+        self.facts: ModelFacts = model_facts(self._fresh(), arrays.shape, tokens, key)
         self._pool: workers.WorkerPool | RayPool | None = None
         self._max_workers = max_workers
         self._backend = backend
@@ -94,13 +107,7 @@ class Engine:
         Short runs stay in this process. Once training has taken longer than starting workers does, they take over. A Ray
         cluster takes every wave of more than one.
         """
-        trainer = self._trainer
-        if trainer is None:
-            trainer = self._trainer = Trainer(*self._setup())
-            if trainer.why_not_stacked:
-                why = trainer.why_not_stacked
-                log.warning("clients are trained one after another, because the model cannot be stacked: %s", why)
-        pool = self._workers()
+        trainer, pool = self._trainer, self._workers()
         if pool is not None and len(jobs) > 1:
             yield from pool.train(jobs, [steps_of(job, self._training) for job in jobs])
             return
@@ -109,6 +116,37 @@ class Engine:
             self._spent_s += time.perf_counter() - started
             yield result
             started = time.perf_counter()
+
+    @cached_property
+    def _trainer(self) -> Trainer:
+        trainer = Trainer(*self._setup())
+        if trainer.why_not_stacked:
+            why = trainer.why_not_stacked
+            log.warning("clients are trained one after another, because the model cannot be stacked: %s", why)
+        return trainer
+
+    def try_out(self, rules: Sequence[tuple[str, Chosen]]) -> None:
+        """Tries the model and these local rules, with their keys, on a few samples (see `emulator.learning.trial`).
+
+        Raises `InputError` where a run with them would fail, or its figures would mean nothing.
+        """
+        data, key, classes = self._training, key_of(self._scenario), self.data.arrays.classes
+        state, again = self.initial(), self.initial()
+        if not torch.equal(state, again):
+            message = "made twice from the same seed, the model has other values each time"
+            raise InputError(f"{message}; draw them from torch's own random stream, which is seeded", key)
+        most = min([trial.SAMPLES, *(rule.params.batch_size for _, rule in rules)])
+        sizes = [len(part) for part in self.data.parts]
+        client = next((c for c, size in enumerate(sizes) if size >= most), 0)
+        few = TrainingData(data.x, data.y, {client: data.of(client)[:most]})
+        rows = few.of(client)
+        with plugins.blaming(f"model '{self._scenario.model.kind}'"):
+            trial.try_model(self._tested, state, data.x[rows], data.y[rows], classes, key)
+        for own_key, rule in rules:
+            with plugins.blaming(f"local update '{rule.kind}'"):
+                trial.try_rule(self._trainer, state, few, client, rule, (key, own_key))
+            if not self._trainer.stacks(rule.params.batch_size):
+                trial.warn_of_single_samples(self._tested, state, data, sizes, rule.params.batch_size, key)
 
     def distil(self, wanted: Sequence[tuple[int, DistillationParams]]) -> Iterator[tuple[int, Block]]:
         """Distils the data of clients; yields the number of each and its images and labels, in the order in which they end."""
@@ -137,6 +175,10 @@ class Engine:
             self._pool = RayPool(self._max_workers, *self._setup())
         count = cores() if self._max_workers is None else self._max_workers
         if self._pool is None and count > 1 and self._spent_s > WORKERS_AFTER_S:
+            if why := workers.cannot_travel(self._fresh()):
+                log.warning("clients are trained in one process, because the model cannot be sent to others: %s", why)
+                self._max_workers = 1
+                return None
             self._pool = workers.WorkerPool(count, *self._setup())
         return self._pool
 

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from emulator import plugins
+
 if TYPE_CHECKING:
     from torch import nn
 
@@ -79,10 +81,10 @@ class ClientFacts:
         return np.asarray(self.label_counts.sum(axis=1))
 
 
-def model_facts(module: nn.Module, shape: tuple[int, ...], tokens: bool = False) -> ModelFacts:
+def model_facts(module: nn.Module, shape: tuple[int, ...], tokens: bool = False, key: str = "model") -> ModelFacts:
     """Facts of a model that takes samples of this shape, ``tokens`` or floats.
 
-    Runs it once on one sample; leaves it as it was.
+    Runs it once on one sample; leaves it as it was. Raises `InputError`, about ``key``, where it takes no such sample.
     """
     import torch
 
@@ -97,7 +99,8 @@ def model_facts(module: nn.Module, shape: tuple[int, ...], tokens: bool = False)
     module.eval()  # so that running statistics stay as they are, and a batch of one sample is enough
     try:
         # oneDNN runs a recurrent layer as one operation, which the counter does not know.
-        with torch.no_grad(), _without_onednn(), Operations() as counted:
+        refused = plugins.asking(f"the model cannot take a sample of the shape {list(shape)}", key)
+        with refused, torch.no_grad(), _without_onednn(), Operations() as counted:
             module(blank_sample(shape, tokens).to(named[0][1].device if named else "cpu"))
     finally:
         for part in training:

@@ -27,7 +27,7 @@ from emulator.learning.keys import Keys, content_key, from_npy, text_key, to_npy
 from emulator.learning.memo import RunMemory
 from emulator.learning.recipes import Combine, Distil, Distilled, Initial, Recipe, Swaps, Train, Trainee, Zeros
 from emulator.learning.recipes import Handle as Handle  # part of what a lab gives
-from emulator.registry import Chosen, measurements
+from emulator.registry import Chosen, choices, local_rules, measurements
 from emulator.scenario.schema import Scenario
 
 if TYPE_CHECKING:
@@ -123,6 +123,18 @@ class Lab:
         """Channels, height and width of a sample."""
         raw = self.memory.recall(content_key("shape", self._set_key), lambda: _to_json(self._engine.data.arrays.shape))
         return tuple(json.loads(raw))
+
+    def try_out(self) -> None:
+        """Tries the model and the local rules on a few samples, unless that was done before (see `Engine.try_out`)."""
+        found = choices(self._scenario)
+        rules = [(".".join(map(str, path)), chosen) for path, chosen in found if chosen.slot == local_rules.slot]
+        key = content_key("trial", 1, self._data_key, self._model_key, [self._rule_key(rule) for _, rule in rules])
+
+        def compute() -> bytes:
+            self._engine.try_out(rules)
+            return b"passed"
+
+        self.memory.recall(key, compute)
 
     def initial(self, number: int = 0) -> Handle:
         """The untrained model, drawn from the scenario's seed; other numbers are other draws."""

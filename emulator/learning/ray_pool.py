@@ -19,7 +19,7 @@ import ray
 import torch
 from torch import Tensor, nn
 
-from emulator import cluster
+from emulator import cluster, plugins
 from emulator.errors import HflError
 from emulator.learning.brought import Block
 from emulator.learning.distillation import DistilJob, distil_client
@@ -38,7 +38,6 @@ class _Setup:
     module: nn.Module
     seed: int
     forward_flops: float
-    surroundings: cluster.Surroundings
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,8 @@ class RayPool:
         self._count = count
         self._data = data
         self._name = uuid.uuid4().hex
-        self._setup = ray.put(_Setup(module, seed, forward_flops, cluster.Surroundings()))
+        self._around = ray.put((cluster.Surroundings(), dict(plugins.named)))
+        self._setup = ray.put(_Setup(module, seed, forward_flops))
         self._samples: dict[int, ObjectRef] = {}  # of clients, once they were needed
         self._home: dict[int, str] = {}  # where clients were trained last
 
@@ -121,7 +121,7 @@ class RayPool:
         )
         held = [self._samples[client] for client in clients]
         # The setup stands in a list, so that it is fetched by those who do not have it yet, not by every task.
-        begun: ObjectRef = task.remote(self._name, [self._setup], clients, orders, *held, *refs)
+        begun: ObjectRef = task.remote(self._name, [self._around, self._setup], clients, orders, *held, *refs)
         return begun
 
     def _results(self, tasks: list[ObjectRef]) -> Iterator[list[Any]]:
@@ -166,8 +166,10 @@ _trainers: dict[str, tuple[Trainer, _Setup]] = {}  # of this process: that of th
 def _trainer(name: str, held: list[ObjectRef]) -> tuple[Trainer, _Setup]:
     if name not in _trainers:
         torch.set_num_threads(1)
-        setup: _Setup = ray.get(held[0])
-        setup.surroundings.enter()
+        around, named = ray.get(held[0])
+        plugins.named.update(named)
+        around.enter()
+        setup: _Setup = ray.get(held[1])  # only now: the model may be of the user's modules
         _trainers.clear()
         nobody = TrainingData(torch.empty(0), torch.empty(0), [])
         _trainers[name] = Trainer(setup.module, nobody, setup.seed, setup.forward_flops), setup
@@ -177,13 +179,14 @@ def _trainer(name: str, held: list[ObjectRef]) -> tuple[Trainer, _Setup]:
 def _train(name: str, held: list[ObjectRef], clients: list[int], orders: list[_Order], *values: Any) -> Any:
     """A task: trains its share of a wave."""
     try:
-        trainer, _ = _trainer(name, held)
-        trainer.data = _gathered(clients, values[: len(clients)])
-        vectors = [torch.from_numpy(np.array(v)) for v in values[len(clients) :]]
-        found = []
-        for index, trained in trainer.train([_job(order, vectors) for order in orders]):
-            own = None if trained.own is None else trained.own.numpy()
-            found.append((orders[index].number, trained.state.numpy(), own))
+        with plugins.blaming():
+            trainer, _ = _trainer(name, held)
+            trainer.data = _gathered(clients, values[: len(clients)])
+            vectors = [torch.from_numpy(np.array(v)) for v in values[len(clients) :]]
+            found = []
+            for index, trained in trainer.train([_job(order, vectors) for order in orders]):
+                own = None if trained.own is None else trained.own.numpy()
+                found.append((orders[index].number, trained.state.numpy(), own))
     except HflError as error:
         return error
     return found

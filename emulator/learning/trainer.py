@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from emulator import plugins
 from emulator.errors import HflError
 from emulator.learning.brought import Block, fetch, soft_classes
 from emulator.learning.drawing import Drawn, Masks, own_dropouts
@@ -125,10 +126,16 @@ class Trainer:
         x = self.data.x
         return classifier_of(self._single.module, tuple(x.shape[1:]), are_tokens(x))
 
-    def _trained_parameters(self, job: TrainJob) -> list[int] | None:
-        """The numbers of the parameters that a training moves; None: all of them."""
-        rule: Rule = job.rule()
+    def _trained_parameters(self, chosen: Chosen) -> list[int] | None:
+        """The numbers of the parameters that a rule moves; None: all of them."""
+        rule: Rule = chosen()
         return self._classifier if rule.classifier_only else None
+
+    def frozen(self, rule: Chosen) -> list[str]:
+        """The names of the parameters that a rule would move although they take no gradient."""
+        only = self._trained_parameters(rule)
+        named = enumerate(self._single.module.named_parameters())
+        return [name for i, (name, p) in named if not p.requires_grad and (only is None or i in only)]
 
     def stacks(self, batch_size: int) -> bool:
         """Whether clients are trained side by side. Depends on the model and the batch size alone."""
@@ -151,7 +158,7 @@ class Trainer:
 
     def _alone(self, job: TrainJob) -> Trained:
         model, params = self._single, job.rule.params
-        only = self._trained_parameters(job)
+        only = self._trained_parameters(job.rule)
         model.state.copy_(job.weights)
         model.module.train(only is None)
         sizes = [p.numel() for p in model.module.parameters()]
@@ -166,9 +173,13 @@ class Trainer:
                     drawn.generator.initial_seed()
                 )  # for foreign modules that draw from torch's own stream
             (x,), (y,) = fetch(self.data.x, self.data.y, batch[None], [drawn.brought], [job.swaps])
-            if x.dim() == 4:
-                x = x.contiguous(memory_format=torch.channels_last)
-            loss = nn.functional.cross_entropy(model.module(x), y)
+            try:
+                loss = nn.functional.cross_entropy(model.module(as_trained(x)), y)
+            except Exception as error:
+                if isinstance(error, HflError) or plugins.blamed(error) is not None:
+                    raise
+                message = f"the training of {_who(job)} failed in round {job.round}, on a batch of {_samples(len(y))}"
+                raise HflError(f"{message}: {plugins.said(error)}") from error
             update.step(model.weights, model.gradient_of(loss, only), lambda g: [g.view(1, -1)])
         return _finish(job, model.state.clone(), drawn.steps * params.step_size(job.round), model.size)
 
@@ -179,7 +190,7 @@ class Trainer:
         waiting = deque(sorted(jobs, key=lambda n: -steps_of(jobs[n], self.data)))
         first = jobs[waiting[0]]
         params: LocalParams = first.rule.params
-        only = self._trained_parameters(first)
+        only = self._trained_parameters(first.rule)
         mask = _mask([block.numel() for block in stack.by_copy(stack.weights)], only)
         update = Update(first, [torch.zeros_like(stack.weights) for _ in first.vectors()], mask)
         places: list[_Place | None] = [None] * COPIES
@@ -270,6 +281,11 @@ class Update:
         weights.sub_(direction, alpha=self._step_size)
 
 
+def as_trained(x: Tensor) -> Tensor:
+    """Samples as a single model is given them: images with their channels last."""
+    return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
+
+
 def _convolves_one_channel(module: nn.Module) -> bool:
     """Whether a model begins with a convolution of one channel, and has no normalisation, which is slow in a stack."""
     parts = list(module.modules())
@@ -291,12 +307,20 @@ def steps_of(job: TrainJob, data: TrainingData) -> int:
     return -(-samples // params.batch_size) * params.epochs
 
 
+def _who(job: TrainJob) -> str:
+    return f"client {job.client}" if isinstance(job.client, int) else f"{len(job.client)} clients in one place"
+
+
+def _samples(count: int) -> str:
+    return f"{count} sample{'' if count == 1 else 's'}"
+
+
 def _finish(job: TrainJob, state: Tensor, travelled: float, size: int) -> Trained:
     """The result of a training; raises `HflError` where it diverged."""
     if not math.isfinite(float(state.sum())):  # one value that is not finite makes the sum so, at a tenth of the cost
         key = "method.local.learning_rate" if job.round else "method.estimator.learning_rate"
         raise HflError(
-            f"the training of client {job.client} diverged in round {job.round}: its weights are no longer finite; "
+            f"the training of {_who(job)} diverged in round {job.round}: its weights are no longer finite; "
             f"a smaller {key} (now {job.rule.params.learning_rate:g}) may help"
         )
     rule: Rule = job.rule()

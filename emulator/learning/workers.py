@@ -8,8 +8,10 @@ messages carry row numbers only. Data and model go to a worker once, when it sta
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import multiprocessing
+import pickle
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -52,8 +54,6 @@ class _Setup:
     data: TrainingData
     seed: int
     forward_flops: float
-    path: list[str]
-    plugins: list[str]
 
 
 class WorkerPool:
@@ -61,7 +61,6 @@ class WorkerPool:
 
     def __init__(self, count: int, module: nn.Module, data: TrainingData, seed: int, forward_flops: float) -> None:
         shared = TrainingData(_shared(data.x), _shared(data.y), data.parts)
-        setup = _Setup(module, shared, seed, forward_flops, sys.path, list(plugins.loaded))
         context = multiprocessing.get_context("spawn")
         self._table = torch.empty(0)
         self._blocks: list[Tensor] = []  # that stand in the table of samples, one after another
@@ -70,11 +69,14 @@ class WorkerPool:
         self._processes = []
         for _ in range(count):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_work, args=(theirs, setup), daemon=True)
+            given = (theirs, sys.path, list(plugins.loaded), dict(plugins.named))
+            process = context.Process(target=_work, args=given, daemon=True)
             process.start()
             theirs.close()
             self._pipes.append(ours)
             self._processes.append(process)
+        for pipe in self._pipes:
+            self._send(pipe, _Setup(module, shared, seed, forward_flops))
 
     def close(self) -> None:
         """Ends the workers."""
@@ -107,10 +109,7 @@ class WorkerPool:
     def _answers(self, shares: list[list[int]], message: Callable[[list[int]], object]) -> Iterator[Any]:
         """Sends every worker the message about its share; what they answer, one answer for each job."""
         for pipe, share in zip(self._pipes, shares, strict=True):
-            try:
-                pipe.send(message(share))
-            except (BrokenPipeError, ConnectionResetError):
-                raise self._death(pipe) from None
+            self._send(pipe, message(share))
         left = {id(pipe): len(share) for pipe, share in zip(self._pipes, shares, strict=True)}
         while any(left.values()):
             for ready in wait([p for p in self._pipes if left[id(p)]]):
@@ -118,6 +117,12 @@ class WorkerPool:
                 answer = self._receive(ready)
                 left[id(ready)] -= 1
                 yield answer
+
+    def _send(self, pipe: Connection, message: object) -> None:
+        try:
+            pipe.send(message)
+        except (BrokenPipeError, ConnectionResetError):
+            raise self._death(pipe) from None
 
     def _receive(self, pipe: Connection) -> Any:
         try:
@@ -132,7 +137,8 @@ class WorkerPool:
         process = self._processes[self._pipes.index(pipe)]
         process.join()
         code = process.exitcode
-        return HflError(f"a training process ended unexpectedly (exit code {code}); perhaps memory ran out")
+        perhaps = "; perhaps memory ran out" if code is not None and code < 0 else ""
+        return HflError(f"a training process ended unexpectedly (exit code {code}){perhaps}")
 
     def _lay_out(self, jobs: Sequence[TrainJob]) -> list[_Order]:
         """Writes what the jobs read into the table, each vector once, and finds rows for what they write."""
@@ -164,6 +170,15 @@ class WorkerPool:
         return {id(block): end - len(block) for block, end in zip(blocks, ends, strict=True)}
 
 
+def cannot_travel(module: nn.Module) -> str:
+    """Why a model cannot be sent to another process, such as a class within a function; nothing where it can."""
+    try:
+        pickle.dumps(module)
+    except Exception as error:  # noqa: BLE001 (pickle raises what it meets)
+        return plugins.said(error)
+    return ""
+
+
 def deal(sizes: Sequence[float], hands: int) -> list[list[int]]:
     """Divides jobs so that the hands get about equal sums: the longest first, each to whoever has least so far."""
     return deal_near(sizes, [""] * len(sizes), ["here"] * hands)
@@ -186,33 +201,48 @@ def deal_near(sizes: Sequence[float], homes: Sequence[str], hands: Sequence[str]
     return shares
 
 
-def _work(pipe: Connection, setup: _Setup) -> None:
-    """A worker's whole life: waits for orders, trains or distils, says when each is done; ends when the parent is gone."""
+def _work(pipe: Connection, path: list[str], plug_ins: list[str], named: dict[str, str]) -> None:
+    """A worker's whole life: gets ready, waits for orders, says when each job is done; ends when the parent is gone.
+
+    The user's modules are there before the model arrives, which may be of them.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends its workers itself
     torch.set_num_threads(1)
-    sys.path[:] = setup.path
-    plugins.load(setup.plugins)
-    trainer = Trainer(setup.module, setup.data, setup.seed, setup.forward_flops)
-    while True:
+    sys.path[:] = path
+    plugins.named.update(named)
+    with contextlib.suppress(EOFError, ConnectionError):
         try:
-            message = pipe.recv()
-        except (EOFError, ConnectionResetError):
-            return
-        try:
-            if isinstance(message, list):
-                for number, job in message:
-                    x, y = distil_client(setup.data.x, setup.data.y, setup.data.parts, job, setup.seed)
-                    pipe.send((number, x.numpy(), y.numpy()))
-                continue
-            table, samples, orders = message
-            for index, trained in trainer.train([_job(table, samples, order) for order in orders]):
-                order = orders[index]
-                table[order.writes[0]].copy_(trained.state)
-                if trained.own is not None:
-                    table[order.writes[1]].copy_(trained.own)
-                pipe.send(order.number)
-        except HflError as error:
+            with plugins.blaming():
+                plugins.load(plug_ins)
+                setup: _Setup = pipe.recv()
+                trainer = Trainer(setup.module, setup.data, setup.seed, setup.forward_flops)
+        except HflError as error:  # the answer to the first order; there will be no other
             pipe.send(error)
+            while True:
+                pipe.recv_bytes()
+        while True:
+            message = pipe.recv()
+            try:
+                with plugins.blaming():
+                    _obey(message, setup, trainer, pipe.send)
+            except HflError as error:
+                pipe.send(error)
+
+
+def _obey(message: Any, setup: _Setup, trainer: Trainer, tell: Callable[[object], None]) -> None:
+    """Trains or distils what a message says, and tells of each job that is done."""
+    if isinstance(message, list):
+        for number, job in message:
+            x, y = distil_client(setup.data.x, setup.data.y, setup.data.parts, job, setup.seed)
+            tell((number, x.numpy(), y.numpy()))
+        return
+    table, samples, orders = message
+    for index, trained in trainer.train([_job(table, samples, order) for order in orders]):
+        order = orders[index]
+        table[order.writes[0]].copy_(trained.state)
+        if trained.own is not None:
+            table[order.writes[1]].copy_(trained.own)
+        tell(order.number)
 
 
 def _job(table: Tensor, samples: Tensor, order: _Order) -> TrainJob:

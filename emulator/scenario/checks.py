@@ -7,11 +7,9 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from pydantic import BaseModel
-
 from devices.profile import find_profile
 from emulator.errors import InputError
-from emulator.registry import Chosen, Scale
+from emulator.registry import Scale, choices
 from emulator.scenario.contents import content
 from emulator.scenario.schema import MeasuredDevices, Scenario, Topology
 from emulator.yamlfile import Path_
@@ -163,13 +161,6 @@ def _of_latencies(topology: Topology) -> Iterator[tuple[Path_, str]]:
 
 def _of_choices(value: Any, path: Path_, scale: Scale) -> Iterator[tuple[Path_, str]]:
     """What each plug-in says of its own parameters in a fleet of this scale."""
-    if isinstance(value, Chosen):
-        for key, message in value.params.problems(scale):
-            yield (*path, key) if key else path, message
-        yield from _of_choices(value.params, path, scale)
-    elif isinstance(value, BaseModel):
-        for name in type(value).model_fields:
-            yield from _of_choices(getattr(value, name), (*path, name), scale)
-    elif isinstance(value, tuple | list):
-        for i, entry in enumerate(value):
-            yield from _of_choices(entry, (*path, i), scale)
+    for place, chosen in choices(value, path):
+        for key, message in chosen.params.problems(scale):
+            yield (*place, key) if key else place, message

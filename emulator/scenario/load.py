@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import re
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from emulator import yamlfile
+from emulator import plugins, yamlfile
 from emulator.errors import InputError, Problem, ScenarioError, quote_all, suggestion
 from emulator.explain import explain
 from emulator.scenario import checks, presets
@@ -37,6 +38,15 @@ class Loaded:
         if isinstance(error, ScenarioError) or not error.key:
             return error
         return ScenarioError((self.document.problem(tuple(error.key.split(".")), error.message),))
+
+    @contextlib.contextmanager
+    def locating(self) -> Iterator[None]:
+        """Within the block errors about keys get their places, and those of a user's code say whose they are."""
+        try:
+            with plugins.blaming():
+                yield
+        except InputError as error:
+            raise self.locate(error) from error
 
     def against(self, preset: str) -> Loaded:
         """The same scenario with another preset's method (see `presets.against`)."""

@@ -121,12 +121,13 @@ def _missing_plugins(names: list[str]) -> str:
 def error_of(action: Callable[[], str]) -> str:
     """Does something; returns why it failed, or nothing."""
     try:
-        return action()
+        with plugins.blaming():
+            return action()
     except HflError as error:
         return str(error)
     except OSError as error:
         return f"{error.filename or 'file'}: {error.strerror or error}"
-    except Exception as error:  # noqa: BLE001 (a plug-in may raise anything, and the other runs are to go on)
+    except Exception as error:  # noqa: BLE001 (the other runs are to go on)
         last = traceback.extract_tb(error.__traceback__)[-1]
         return f"{type(error).__name__}: {error} ({last.filename}:{last.lineno})"
 

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from emulator.errors import InputError
 from emulator.learning.facts import ModelFacts, model_facts
 from emulator.learning.layers import blank_sample
 from emulator.registry import models
@@ -102,6 +103,8 @@ def test_a_model_without_parameters() -> None:
 
 def test_a_model_that_fails_is_left_in_training() -> None:
     module = nn.Linear(5, 5)
-    with pytest.raises(RuntimeError):
+    with pytest.raises(
+        InputError, match=r"model: the model cannot take a sample of the shape \[4\]: RuntimeError: mat1"
+    ):
         model_facts(module, (4,))
     assert module.training

@@ -165,9 +165,10 @@ def test_a_plug_in_may_be_a_module_in_the_current_folder(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("raise RuntimeError('boom [red]')", "RuntimeError: boom [red]\n"),
+        ("raise RuntimeError('boom [red]')", "RuntimeError: boom [red] (plug.py:1)\n"),
         ("def x(:", "SyntaxError: "),
-        ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'\n"),
+        ("import sys\nsys.exit(0)", "SystemExit: 0 (plug.py:2)\n"),
+        ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module' (plug.py:1)\n"),
         (PLUGIN.replace('"tiny"', '"mlp"'), "InputError: model 'mlp' is registered twice, in "),
         (None, "FileNotFoundError: "),
     ],

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from emulator.errors import InputError
+
 
 @dataclass(frozen=True, eq=False)
 class ArraySet:
@@ -52,6 +54,30 @@ class Outline:
     shape: tuple[int, ...]
     owners: np.ndarray | None = None
     owner_names: tuple[str, ...] = ()
+
+
+def checked(arrays: object) -> ArraySet:
+    """What a data set gave, if that is what `ArraySet` says; raises `InputError` about ``data.set`` where it is not."""
+    key = "data.set"
+    if not isinstance(arrays, ArraySet):
+        raise InputError(f"the set gives a {type(arrays).__name__}, not an ArraySet", key)
+    for x, y, which in ((arrays.x_train, arrays.y_train, "training"), (arrays.x_test, arrays.y_test, "test")):
+        if len(x) != len(y):
+            raise InputError(f"the set has {len(x)} {which} samples and {len(y)} labels for them", key)
+        if tuple(x.shape[1:]) != arrays.shape:
+            raise InputError(
+                f"{which} samples have the shape {list(x.shape[1:])}, the others {list(arrays.shape)}", key
+            )
+        if x.dtype not in (np.float32, np.int64):
+            raise InputError(f"{which} samples are of type {x.dtype}; they must be float32, or int64 for tokens", key)
+        if y.dtype != np.int64 or y.ndim != 1:
+            raise InputError(
+                f"{which} labels are {y.dtype} {list(y.shape)}; they must be one int64 for each sample", key
+            )
+        if len(y) and not 0 <= y.min() <= y.max() < arrays.classes:
+            right = f"with {arrays.classes} classes they must be from 0 to {arrays.classes - 1}"
+            raise InputError(f"{which} labels are from {y.min()} to {y.max()}; {right}", key)
+    return arrays
 
 
 def numbered(names: Sequence[str]) -> tuple[np.ndarray, tuple[str, ...]]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import re
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
+from emulator import plugins
 from emulator.errors import InputError
 from emulator.registry import Params, code_hash, models
 
@@ -33,14 +34,18 @@ class ModuleParams(Params):
         return value
 
 
-def _code(params: ModuleParams) -> str:
-    """A hash of the file that has the factory."""
+def _imported(params: ModuleParams) -> ModuleType:
     package = params.factory.partition(":")[0]
     try:
-        importlib.import_module(package)
+        return plugins.import_named(package, f"model '{params.factory}'")
     except ImportError as error:
         raise InputError(f"'{package}' cannot be imported: {error}", KEY) from error
-    return code_hash(package)
+
+
+def _code(params: ModuleParams) -> str:
+    """A hash of the file that has the factory."""
+    _imported(params)
+    return code_hash(params.factory.partition(":")[0])
 
 
 @models.register("module", ModuleParams, code=_code)
@@ -52,10 +57,7 @@ def module(shape: tuple[int, ...], classes: int, params: ModuleParams) -> nn.Mod
     from torch import nn
 
     package, _, name = params.factory.partition(":")
-    try:
-        factory = getattr(importlib.import_module(package), name, None)
-    except ImportError as error:
-        raise InputError(f"'{package}' cannot be imported: {error}", KEY) from error
+    factory = getattr(_imported(params), name, None)
     if not callable(factory):
         raise InputError(f"'{package}' has no function '{name}'", KEY)
     model = factory(shape, classes)
