@@ -7,6 +7,7 @@ Each module registers its commands with the application in `app`. Exit codes: 0 
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 from types import FrameType
@@ -38,6 +39,9 @@ def main() -> None:
     """Runs the command line; turns our errors into messages and exit codes."""
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     signal.signal(signal.SIGTERM, _interrupt)
+    os.environ["PYTHONSAFEPATH"] = (
+        "1"  # processes that are started from here do not look into the current folder either
+    )
     try:
         with interruption.heard():
             app()

@@ -49,7 +49,7 @@ class Done:
 def hfl(*arguments: str | Path) -> Done:
     """Runs the command in this process."""
     out, err = io.StringIO(), io.StringIO()
-    before = sys.argv, list(sys.path), signal.getsignal(signal.SIGTERM)
+    before = sys.argv, list(sys.path), signal.getsignal(signal.SIGTERM), dict(os.environ)
     sys.argv = ["hfl", *map(str, arguments)]
     code = 0
     try:
@@ -60,6 +60,8 @@ def hfl(*arguments: str | Path) -> Done:
     finally:
         sys.argv, sys.path[:] = before[:2]
         signal.signal(signal.SIGTERM, before[2])
+        os.environ.clear()
+        os.environ.update(before[3])
     return Done(code, out.getvalue(), err.getvalue())
 
 

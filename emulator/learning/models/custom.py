@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import re
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
+from emulator import plugins
 from emulator.errors import InputError
 from emulator.registry import Params, code_hash, models
 
@@ -33,13 +34,15 @@ class ModuleParams(Params):
         return value
 
 
+def _imported(package: str) -> ModuleType:
+    with plugins.blaming(f"'{package}' cannot be imported", KEY):
+        return plugins.find(package)
+
+
 def _code(params: ModuleParams) -> str:
     """A hash of the file that has the factory."""
     package = params.factory.partition(":")[0]
-    try:
-        importlib.import_module(package)
-    except ImportError as error:
-        raise InputError(f"'{package}' cannot be imported: {error}", KEY) from error
+    _imported(package)
     return code_hash(package)
 
 
@@ -47,18 +50,20 @@ def _code(params: ModuleParams) -> str:
 def module(shape: tuple[int, ...], classes: int, params: ModuleParams) -> nn.Module:
     """A model of your own: ``factory(shape, classes)`` gives the torch module.
 
-    The factory's package must be installed or on Python's path. It runs with all the rights of the emulator.
+    The factory's package must be installed, on Python's path, or in the current folder. It runs with all the rights of the
+    emulator.
     """
     from torch import nn
 
     package, _, name = params.factory.partition(":")
-    try:
-        factory = getattr(importlib.import_module(package), name, None)
-    except ImportError as error:
-        raise InputError(f"'{package}' cannot be imported: {error}", KEY) from error
+    own = _imported(package)
+    with plugins.blaming(f"'{package}' has no function '{name}'", KEY):
+        factory = getattr(own, name, None)
     if not callable(factory):
-        raise InputError(f"'{package}' has no function '{name}'", KEY)
-    model = factory(shape, classes)
+        what = "" if factory is None else f"; '{name}' is of the type {type(factory).__name__}"
+        raise InputError(f"'{package}' has no function '{name}'{what}", KEY)
+    with plugins.blaming(f"'{params.factory}' failed", KEY):
+        model = factory(shape, classes)
     if not isinstance(model, nn.Module):
         raise InputError(f"'{params.factory}' gave a {type(model).__name__}, not a torch.nn.Module", KEY)
     return model
