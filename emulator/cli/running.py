@@ -102,9 +102,11 @@ def whatif(
     import_plugins(plugin)
     if not changes:
         raise InputError("say what is to change, for example --set topology.links.access.up='2 Mbit/s'")
+    from analysis.folders import one_run
     from emulator import checkpoint
     from emulator.run import COMPLETE, status_of, trained_in
 
+    folder = one_run(folder)
     if status_of(folder) != COMPLETE:
         raise InputError(f"{folder} is not the folder of a finished run")
     # No picture: drawing one would take as long as the answer. `hfl compare` draws both worlds.
