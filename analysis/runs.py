@@ -16,6 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from analysis.folders import run_folders
 from emulator.errors import InputError, quote_all
 from emulator.files import changed_files, read_json
 
@@ -217,10 +218,13 @@ def load_run(folder: Path | str) -> Run:
 
 
 def load_runs(folders: Iterable[Path | str]) -> list[Run]:
-    """Reads run folders in the given order; raises `InputError` as `load_run`, and if one is given twice."""
+    """Reads run folders in the given order, and those in the folder of a comparison (`run_folders`).
+
+    Raises `InputError` as `load_run`, and if one is given twice.
+    """
     runs: list[Run] = []
     seen: set[Path] = set()
-    for folder in folders:
+    for folder in run_folders(folders):
         run = load_run(folder)
         place = run.folder.resolve()
         if place in seen:
@@ -273,7 +277,7 @@ def _equal(texts: Sequence[str]) -> list[list[int]]:
 def _no_metrics(folder: Path, summary: dict[str, Any] | None) -> str:
     if summary is not None or (folder / MANIFEST).exists():
         return f"the run in '{folder}' has no {METRICS}: it ended before its first evaluation"
-    inside = sorted(p.parent.name for p in folder.glob(f"*/{METRICS}"))
+    inside = [run.name for run in run_folders([folder]) if run != folder]
     if inside:
         more = ", ..." if len(inside) > 5 else ""
         return f"'{folder}' is not a run folder, but it holds some: {quote_all(inside[:5])}{more}"

@@ -59,11 +59,14 @@ def joined(address: str | None, cpus: int | None) -> Iterator[None]:
     main = threading.current_thread() is threading.main_thread()
     on_end = signal.getsignal(signal.SIGTERM)
     try:
-        if address is None:
-            ray.init(address="local", num_cpus=cpus or cores(), include_dashboard=False, **quiet)
-        else:
+        if address is not None:
             _check(address)
-            ray.init(address=address, **quiet)
+        # Ray puts the current folder before all others where its workers look for modules. This one has none.
+        with contextlib.chdir(sys.prefix):
+            if address is None:
+                ray.init(address="local", num_cpus=cpus or cores(), include_dashboard=False, **quiet)
+            else:
+                ray.init(address=address, **quiet)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         if address is None:
             raise InputError(f"Ray cannot be started here: {error}") from error

@@ -1,6 +1,9 @@
-"""Modules of the user's that register plug-ins: imported by name or from a file, in this process and in its workers.
+"""Modules of the user's: imported by name or from a file, in this process and in its workers; and who is to blame if they fail.
 
-Whatever comes out of such code says whose it is, and where: see `blamed`.
+A name is looked for where Python finds installed packages, and only then in the current folder, so that nothing that lies there
+takes the place of anything else. The current folder is not looked at before somebody names a module.
+
+Whatever comes out of such code says whose it is, and where: see `refusing` and `blamed`.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from emulator.registry import OURS, Chosen, Plugin, Registry, is_ours
 
 loaded: list[str] = []  # what was imported here, so that worker processes can do the same
 named: dict[str, str] = {}  # modules that scenarios name, and what each is there for
+_from_files: set[str] = set()  # names of modules that came from files
 
 _OURS = tuple(Path(__file__).parents[1] / package for package in OURS)
 _LIBRARIES = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
@@ -29,33 +33,74 @@ _LIBRARIES = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "platst
 def load(names: Sequence[str]) -> None:
     """Imports modules by name, or files by path (ending in ``.py``); raises `InputError` where that fails."""
     for name in names:
-        module = Path(name).stem if name.endswith(".py") else name
-        named.setdefault(module, "")
-        try:
+        named.setdefault(Path(name).stem if name.endswith(".py") else name, "")
+        with refusing(f"--plugin {name}"):
             if name.endswith(".py"):
-                _load_file(Path(name).resolve())
+                name = str(Path(name).resolve())  # workers may have another current folder
+                _load_file(Path(name))
             else:
-                importlib.import_module(name)
-        except (Exception, SystemExit) as error:
-            place = _place_in(error)
-            where = f" ({_at(*place)})" if place is not None else ""
-            raise InputError(f"--plugin {name}: {said(error)}{where}") from error
-        loaded.append(name if not name.endswith(".py") else str(Path(name).resolve()))
-
-
-def _load_file(path: Path) -> None:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
+                find(name)
+        loaded.append(name)
 
 
 def import_named(module: str, purpose: str) -> ModuleType:
     """Imports a module of the user's that a scenario names; errors that come out of it are said to be those of ``purpose``."""
     named[module] = purpose
-    return importlib.import_module(module)
+    return find(module)
+
+
+def find(name: str) -> ModuleType:
+    """Imports a module by name: one that is installed, or else one of the current folder. Raises what the import raises."""
+    _look_here()
+    return importlib.import_module(name)
+
+
+def _look_here() -> None:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+
+
+def _load_file(path: Path) -> None:
+    name = path.stem
+    if name not in _from_files and (name in sys.modules or _is_elsewhere(path)):
+        raise ImportError(f"'{name}' is the name of another module; give the file another one")
+    _look_here()
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    _from_files.add(name)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+
+
+def _is_elsewhere(path: Path) -> bool:
+    """Whether the file's name would be that of an installed module."""
+    found = importlib.util.find_spec(path.stem) if path.stem.isidentifier() else None
+    return found is not None and (found.origin is None or Path(found.origin).resolve() != path)
+
+
+@contextlib.contextmanager
+def refusing(what: str, key: str = "") -> Iterator[None]:
+    """Within the block, whatever a user's code raises becomes an `InputError` that begins with ``what``.
+
+    The message ends with the place in the user's code. Only an interruption passes as it is.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # also what would end this process, such as SystemExit
+        where = (error.filename, error.lineno) if isinstance(error, SyntaxError) else None
+        if where is None and (place := _place_in(error)) is not None:
+            where = place[0].f_code.co_filename, place[1]
+        told = f"{type(error).__name__}: {error.msg}" if isinstance(error, SyntaxError) else said(error)
+        raise InputError(f"{what}: {told}{f' ({where[0]}:{where[1]})' if where else ''}", key) from error
 
 
 @contextlib.contextmanager

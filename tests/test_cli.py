@@ -21,6 +21,7 @@ from patience import PATIENCE_S
 from scenario.command import TINY, Done, ended, hfl, started
 
 from emulator import __version__
+from emulator.explore.explorer import Explorer
 from emulator.scenario import dump, load, loads
 
 # Byte for byte, for the same scenario.
@@ -188,6 +189,28 @@ def test_against_runs_presets_side_by_side_and_compares_them(study: Study) -> No
     assert (other.method.params.preset, other.method.params.local) == ("fedavg", own.method.params.local)
     again = study.run("both", "--against", "fedavg", "--set", "output.plot=false")
     assert again.out.count("holds this run already, complete") == 2
+
+
+def test_the_folder_of_a_comparison_stands_for_its_runs(study: Study, tmp_path: Path) -> None:
+    folder = study.folder / "both"
+    study.run("both", "--against", "fedavg", "--set", "output.plot=false")
+    runs = [folder / "hierfavg", folder / "fedavg"]
+    for words in (("compare",), ("energy",), ("table", "totals")):
+        done = hfl(*words, folder)
+        assert done == hfl(*words, *runs)
+        assert done.code == 0
+    assert hfl("plot", "breakdown", folder, "--out", tmp_path / "a.svg").code == 0
+    assert hfl("plot", "breakdown", *runs, "--out", tmp_path / "b.svg").code == 0
+    assert filecmp.cmp(tmp_path / "a.svg", tmp_path / "b.svg", shallow=False)
+    assert hfl("report", folder, "--out", tmp_path / "page.html").code == 0
+    assert hfl("export", folder, "--csv", tmp_path / "csv").code == 0
+    assert {path.name for path in (tmp_path / "csv").iterdir()} == {"hierfavg", "fedavg"}
+    explorer = Explorer([folder], None)
+    assert [source.folder for source in explorer.sources] == runs
+    explorer.close()
+    said = f"error: '{folder}' holds 2 runs, and this command takes one: give '{runs[0]}', '{runs[1]}'\n"
+    assert hfl("whatif", folder, "--set", "seed=5") == Done(2, "", said)
+    assert hfl("topology", folder, "--plot", tmp_path / "t.png") == Done(2, "", said)
 
 
 def test_against_must_name_another_preset_that_there_is(study: Study) -> None:

@@ -20,6 +20,10 @@ _PLAIN = frozenset(
     """.split()  # noqa: SIM905 (a line for each kind)
 )
 
+_TUPLES = frozenset(("TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"))
+MAX_DEPTH = 1000  # of tuples in tuples
+MAX_BITS = 10_000  # of a whole number; Python writes none of more than 4,300 digits
+
 
 class _PlainUnpickler(pickle.Unpickler):
     """Finds no class and no function. The check of the operations has refused them before; this is the second lock."""
@@ -50,6 +54,7 @@ def load_plain(path: Path) -> Any:
 
 
 def _check(path: Path, raw: bytes) -> None:
+    tuples = 0
     try:
         for count, (operation, argument, position) in enumerate(pickletools.genops(raw)):
             if operation.name not in _PLAIN:
@@ -63,5 +68,35 @@ def _check(path: Path, raw: bytes) -> None:
             # Whoever asks for a shelf with a huge number gets all the shelves below it, and the memory is full.
             if operation.name in ("PUT", "BINPUT", "LONG_BINPUT") and (argument is None or not 0 <= argument <= count):
                 raise wrong(path, 0, f"is a broken pickle: at byte {position} it keeps a value as number {argument}")
+            if isinstance(argument, int) and argument.bit_length() > MAX_BITS:
+                raise wrong(path, 0, f"refused: at byte {position} there is a number of thousands of digits")
+            tuples += operation.name in _TUPLES
     except ValueError as error:
+        if "integer string conversion" in str(error):
+            raise wrong(path, 0, "refused: there is a number of thousands of digits") from None
         raise wrong(path, 0, f"is not a pickle: {error}") from None
+    if tuples > MAX_DEPTH:
+        _check_depth(path, raw)
+
+
+def _check_depth(path: Path, raw: bytes) -> None:
+    """Raises `InputError` where tuples stand in tuples too deeply: to hash such a key would crash Python."""
+    stack: list[int] = []  # the depth of each value
+    marks: list[int] = []
+    kept: dict[Any, int] = {}
+    for operation, argument, position in pickletools.genops(raw):
+        if operation.name == "MARK":
+            marks.append(len(stack))
+        elif operation.name in ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"):
+            kept[len(kept) if argument is None else argument] = stack[-1] if stack else 0
+        else:
+            taken = len(operation.stack_before)
+            if pickletools.markobject in operation.stack_before:  # what stands before the mark, and all behind it
+                taken = (
+                    len(stack) - (marks.pop() if marks else 0) + operation.stack_before.index(pickletools.markobject)
+                )
+            depth = max(stack[len(stack) - taken :], default=0) + (operation.name in _TUPLES)
+            if depth > MAX_DEPTH:
+                raise wrong(path, 0, f"refused: at byte {position} tuples are nested deeper than {MAX_DEPTH} levels")
+            del stack[max(0, len(stack) - taken) :]
+            stack += [kept.get(argument, 0) if "GET" in operation.name else depth] * len(operation.stack_after)

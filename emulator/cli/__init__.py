@@ -6,9 +6,12 @@ Each module registers its commands with the application in `app`. Exit codes: 0 
 
 from __future__ import annotations
 
+import io
 import logging
+import os
 import signal
 import sys
+from collections.abc import Sequence
 from types import FrameType
 
 from rich.markup import escape
@@ -31,14 +34,21 @@ from emulator.cli import (  # noqa: F401 (they register their commands)
     traces,
 )
 from emulator.cli.app import app, err
-from emulator.errors import HflError
+from emulator.errors import HflError, InputError
 
 
 def main() -> None:
     """Runs the command line; turns our errors into messages and exit codes."""
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     signal.signal(signal.SIGTERM, _interrupt)
+    os.environ["PYTHONSAFEPATH"] = (
+        "1"  # processes that are started from here do not look into the current folder either
+    )
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # what a terminal cannot show must not end a run
     try:
+        _check_words(sys.argv[1:])
         with interruption.heard(), plugins.blaming():
             app()
     except HflError as error:
@@ -49,9 +59,26 @@ def main() -> None:
         err.print(f"[red]error:[/] {escape(str(error.filename or 'file'))}: {escape(error.strerror or str(error))}")
         wrong_path = FileNotFoundError | NotADirectoryError | IsADirectoryError | PermissionError | FileExistsError
         sys.exit(2 if isinstance(error, wrong_path) else 1)
+    except UnicodeEncodeError as error:
+        name = error.object[error.start : error.end].encode(errors="backslashreplace").decode()
+        err.print(f"[red]error:[/] '{escape(name)}' cannot stand in the name of a file here ({error.encoding})")
+        sys.exit(2)
     except KeyboardInterrupt:
         err.print("interrupted")
         sys.exit(130)
+
+
+def _check_words(words: Sequence[str]) -> None:
+    """Raises `InputError` where a word of the command is no text: such names could be neither printed nor stored."""
+    for word in words:
+        if not word.isascii() and any("\ud800" <= character <= "\udfff" for character in word):
+            shown = os.fsencode(word).decode(errors="backslashreplace")
+            why = "is not text in UTF-8; give it another name"
+            if sys.getfilesystemencoding() != "utf-8":
+                why = (
+                    f"cannot be read in this locale ({sys.getfilesystemencoding()}); set LC_ALL=C.UTF-8 or PYTHONUTF8=1"
+                )
+            raise InputError(f"'{shown}' {why}")
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated
@@ -70,6 +69,5 @@ def backend_joined(backend: Backend, address: str | None, workers: int | None) -
 
 
 def import_plugins(names: list[str] | None) -> None:
-    """Imports the user's plug-ins; modules of the current folder are found by name."""
-    sys.path.insert(0, str(Path.cwd()))
+    """Imports the user's plug-ins."""
     plugins.load(names or [])

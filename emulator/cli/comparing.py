@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @app.command()
 def compare(
-    folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")],
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, or folders that hold some.")],
     target: Annotated[
         float | None, typer.Option(help="Accuracy (a share) to reach. (default: the highest that all runs reach)")
     ] = None,

@@ -29,10 +29,11 @@ def topology(
     plot: Annotated[Path, typer.Option(metavar="FILE", help="The picture (PNG, SVG or PDF).")],
 ) -> None:
     """Draw the headers of a run and their members."""
+    from analysis.folders import one_run
     from analysis.plots.topology import plot as draw
     from analysis.plots.topology import read_topology
 
-    draw({"": read_topology(folder)}, plot)
+    draw({"": read_topology(one_run(folder))}, plot)
     out.print(f"wrote {escape(str(plot))}")
 
 

@@ -13,7 +13,7 @@ from emulator.cli.app import app, out
 
 @app.command()
 def energy(
-    folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")],
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, or folders that hold some.")],
     csv: Annotated[bool, typer.Option("--csv", help="Print CSV: seconds and joules, in full precision.")] = False,
 ) -> None:
     """Show where the clients' energy goes: by kind of device, and by idling, computing, sending and receiving."""

@@ -13,7 +13,9 @@ from emulator.cli.app import MemoOption, NoMemoOption, PluginOption, app, import
 
 @app.command()
 def explore(
-    folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of finished runs.")],
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Folders of finished runs, or folders that hold some.")
+    ],
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page. (default: a free one)")] = 0,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the address of the page.")] = False,
     memo: MemoOption = None,

@@ -16,7 +16,10 @@ from emulator.errors import InputError, suggestion
 from emulator.files import write_text
 
 FoldersArgument = Annotated[
-    list[Path], typer.Argument(metavar="RUN...", help="Run folders, or the folder of one study.", show_default=False)
+    list[Path],
+    typer.Argument(
+        metavar="RUN...", help="Run folders, folders that hold some, or the folder of one study.", show_default=False
+    ),
 ]
 
 

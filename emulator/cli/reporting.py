@@ -18,7 +18,8 @@ REPORT = "report.html"
 @app.command(no_args_is_help=True)
 def report(
     folders: Annotated[
-        list[Path], typer.Argument(metavar="RUN|STUDY...", help="Run folders, or the folder of one study.")
+        list[Path],
+        typer.Argument(metavar="RUN|STUDY...", help="Run folders, folders that hold some, or the folder of one study."),
     ],
     out_file: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="The page. (default: report.html in the folder)")
@@ -35,7 +36,7 @@ def report(
 
 @app.command(no_args_is_help=True)
 def export(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or that of a comparison.")],
     tensorboard: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write TensorBoard event files: every metric by round.")
     ] = None,
@@ -43,16 +44,18 @@ def export(
         Path | None, typer.Option("--csv", metavar="DIR", help="Write all tables of the run as CSV.")
     ] = None,
 ) -> None:
-    """Export a run to TensorBoard or to CSV files."""
+    """Export a run to TensorBoard or to CSV files; each run of a comparison to a folder of its own."""
     from analysis import export as exporting
-    from analysis.runs import load_run
+    from analysis.runs import load_runs
 
     if tensorboard is None and csv is None:
         raise InputError("say what to export to: --tensorboard DIR, --csv DIR, or both")
-    run = load_run(folder)
-    if csv is not None:
-        written = exporting.to_csv(run, csv)
-        out.print(f"wrote {', '.join(escape(path.name) for path in written)} -> {escape(str(csv))}")
-    if tensorboard is not None:
-        exporting.to_tensorboard(run, tensorboard)
-        out.print(f"wrote TensorBoard events -> {escape(str(tensorboard))}")
+    runs = load_runs([folder])
+    for run in runs:
+        own = Path(run.folder.name if len(runs) > 1 else "")
+        if csv is not None:
+            written = exporting.to_csv(run, csv / own)
+            out.print(f"wrote {', '.join(escape(path.name) for path in written)} -> {escape(str(csv / own))}")
+        if tensorboard is not None:
+            exporting.to_tensorboard(run, tensorboard / own)
+            out.print(f"wrote TensorBoard events -> {escape(str(tensorboard / own))}")

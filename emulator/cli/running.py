@@ -102,9 +102,11 @@ def whatif(
     import_plugins(plugin)
     if not changes:
         raise InputError("say what is to change, for example --set topology.links.access.up='2 Mbit/s'")
+    from analysis.folders import one_run
     from emulator import checkpoint
     from emulator.run_folder import finished
 
+    folder = one_run(folder)
     training = bool(finished(folder)["training"])
     # No picture: drawing one would take as long as the answer. `hfl compare` draws both worlds.
     changes = [*changes, "output.against=[]", "output.plot=false"]

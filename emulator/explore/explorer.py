@@ -11,6 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from analysis.folders import run_folders
 from analysis.runs import Run, load_runs, unique_labels
 from emulator import checkpoint, plugins
 from emulator.errors import HflError
@@ -42,7 +43,8 @@ class Explorer:
     """Finished runs that are replayed beside each other. The controls are those of the first."""
 
     def __init__(self, folders: Sequence[Path], memo: Path | None) -> None:
-        """Raises `InputError` where a folder cannot be replayed."""
+        """Raises `InputError` where a folder cannot be replayed. The folder of a comparison stands for its runs."""
+        folders = run_folders(folders)
         self.sources: list[Source] = [open_source(folder) for folder in folders]
         self.runs: list[Run] = load_runs(folders)
         self.labels: list[str] = unique_labels(self.runs)

@@ -9,8 +9,12 @@ from emulator.scenario.schema import Scenario
 
 
 def json_schema() -> dict[str, Any]:
-    """The whole schema. A method may be a preset's name, or a mapping that gives a preset and then needs nothing else."""
+    """The whole schema. A method may be a preset's name, or a mapping that gives a preset and then needs nothing else.
+
+    A file need not name its scenario.
+    """
     schema = Scenario.model_json_schema(mode="validation")
+    schema["required"].remove("name")
     names = sorted(presets())
     method = schema["properties"]["method"]
     relaxed = []

@@ -18,7 +18,7 @@ from emulator import plugins, yamlfile
 from emulator.errors import InputError, Problem, ScenarioError, quote_all, suggestion
 from emulator.explain import explain
 from emulator.scenario import checks, presets
-from emulator.scenario.schema import Scenario
+from emulator.scenario.schema import Scenario, name_of
 from emulator.yamlfile import Document, Mark, Path_
 
 
@@ -120,7 +120,7 @@ def loads(text: str, file: str = "<text>") -> Loaded:
 
 
 def check(document: Document, training: bool = True) -> Loaded:
-    """Presets, types and cross-checks of a document that was read; without ``training``, for a run that trains nothing."""
+    """Name, presets, types and cross-checks of a document that was read; without ``training``, for a run that trains nothing."""
     if not isinstance(document.data, dict):
         what = "is empty" if document.data is None else "is not a mapping of sections"
         raise ScenarioError(
@@ -129,6 +129,7 @@ def check(document: Document, training: bool = True) -> Loaded:
     if not document.data.keys().isdisjoint(("scenario", "whatif")) and "topology" not in document.data:
         message = "this is a study, not a scenario; run it with 'hfl study', check it with 'hfl study --dry-run'"
         raise ScenarioError((document.problem((), message),))
+    document.data = {"name": name_of(document.file), **document.data}
     source = Document(document.file, document.data, document.keys, document.values, document.notes)
     problems: list[Problem] = []
     no_method = presets.expand(document)

@@ -6,16 +6,26 @@ Cross-section rules are in `checks`; reading files, presets and ``--set`` in `lo
 from __future__ import annotations
 
 import itertools
+import re
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints, TypeAdapter, WrapValidator, model_validator
 from pydantic_core import PydanticCustomError
 
+from emulator.files import slug
 from emulator.registry import Attack, DataSet, Fault, Method, Model, Params, Partition, TraceFormat, TraceGenerator
 from emulator.units import BitsPerSecond, ClientSeconds, PositiveBytes, PositiveSeconds, Seconds
 
-Name = Annotated[str, StringConstraints(min_length=1, max_length=80, pattern=r"^[A-Za-z0-9][A-Za-z0-9 _.+-]*$")]
+NAME = r"^[A-Za-z0-9][A-Za-z0-9 _.+-]*$"
+Name = Annotated[str, StringConstraints(min_length=1, max_length=80, pattern=NAME)]
 Count = Annotated[int, Field(ge=1, le=100_000_000)]
+
+
+def name_of(file: str) -> str:
+    """The name of a scenario or a study that states none: that of its file, or what of it may stand in a name."""
+    stem = Path(file).stem[:80]
+    return stem if re.fullmatch(NAME, stem) else slug(stem).lstrip("_.+-") or "run"
 
 
 class Data(Params):
@@ -246,7 +256,7 @@ class Output(Params):
 class Scenario(Params):
     """A whole scenario."""
 
-    name: Name = Field(description="names the run and its default folder")
+    name: Name = Field(description="names the run and its default folder; without it, the name of the file does")
     notes: Annotated[str, StringConstraints(max_length=10_000)] = Field("", description="free text, kept with the run")
     seed: Annotated[int, Field(ge=0, lt=2**53)] = Field(0, description="determines everything random")
     data: Data

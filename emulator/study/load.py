@@ -17,6 +17,7 @@ from emulator.explain import explain
 from emulator.registry import Chosen
 from emulator.scenario import bundled as bundled_scenarios
 from emulator.scenario.load import Loaded, find, is_study, parse_change, ready
+from emulator.scenario.schema import name_of
 from emulator.study import whatif
 from emulator.study.checking import (
     columns_of,
@@ -134,7 +135,7 @@ def _read(document: Document) -> Study:
         message = "this is a scenario, not a study; run it with 'hfl run', or name it as the 'scenario' of a study"
         raise ScenarioError((document.problem((), message),))
     try:
-        return Study.model_validate(document.data)
+        return Study.model_validate({"name": name_of(document.file), **document.data})
     except ValidationError as error:
         found = dict.fromkeys(explain(document, error.errors(include_url=False), Study))
         raise ScenarioError(tuple(sorted(found, key=lambda p: (p.line, p.column, p.key)))) from None

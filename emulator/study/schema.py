@@ -112,7 +112,7 @@ class WhatIf(Params):
 class Study(Params):
     """A whole study."""
 
-    name: Name = Field(description="names the study and its default folder")
+    name: Name = Field(description="names the study and its default folder; without it, the name of the file does")
     notes: Annotated[str, StringConstraints(max_length=10_000)] = Field("", description="free text")
     scenario: Annotated[Any, PlainValidator(_base)] = Field(
         None, description="the base: a ready scenario's name, a path relative to this file, or a whole scenario"

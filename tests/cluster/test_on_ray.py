@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import _thread
+import contextlib
 import json
 import os
 import signal
+import sys
 import threading
 import time
 import weakref
@@ -39,8 +41,10 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def two_workers() -> Iterator[None]:
-    with cluster.joined(None, 2):
+def two_workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        with contextlib.chdir(tmp_path_factory.mktemp("current")):
+            stack.enter_context(cluster.joined(None, 2))
         yield
 
 
@@ -89,6 +93,12 @@ class Killer:
 
 
 LONGER = ("data.partition.samples_per_client=400", "data.set={kind: synthetic, train_samples: 20000}")
+
+
+def test_tasks_do_not_look_for_modules_where_the_command_was_given(two_workers: None) -> None:
+    path = ray.get(ray.remote(lambda: list(sys.path)).remote())
+    assert str(Path(sys.prefix)) in path  # what Ray takes for the current folder
+    assert not any(Path(each).name.startswith("current") for each in path)
 
 
 @pytest.mark.parametrize(

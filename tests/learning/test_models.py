@@ -277,6 +277,18 @@ def test_every_model_has_a_summary() -> None:
 # Models of the user's own
 
 
+BROKEN = {
+    "import": b"import a_package_that_is_not_there\n",
+    "syntax": b"\n\ndef linear(:\n",
+    "latin": b"x = 'caf\xe9'\n",
+    "null": b"x = 1\0\n",
+    "exit": b"import sys\nsys.exit(0)\n",
+    "base": b"class Own(BaseException): ...\nraise Own\n",
+    "deep": b"def f(): return f()\nf()\n",
+    "getter": b"def __getattr__(name): raise ValueError(name)\n",
+}
+
+
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -288,8 +300,13 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "    return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), classes))\n"
         "def nothing(shape, classes):\n"
         "    return None\n"
+        "def failing(shape, classes):\n"
+        "    return nn.Linear(shape, classes)\n"
+        "def ending(shape, classes):\n"
+        "    raise SystemExit(0)\n"
     )
-    (tmp_path / "own_broken.py").write_text("import a_package_that_is_not_there\n")
+    for name, text in BROKEN.items():
+        (tmp_path / f"own_{name}.py").write_bytes(text)
 
 
 @pytest.mark.usefixtures("own")
@@ -301,11 +318,26 @@ def test_a_model_of_the_users_own() -> None:
 @pytest.mark.parametrize(
     ("factory", "text"),
     [
-        ("no_such_package.models:linear", "'no_such_package.models' cannot be imported"),
-        ("own_broken:linear", "'own_broken' cannot be imported: .*a_package_that_is_not_there"),
-        ("own_models:quadratic", "has no function 'quadratic'"),
-        ("own_models:number", "has no function 'number'"),
+        (
+            "no_such_package.models:linear",
+            r"'no_such_package.models' cannot be imported: ModuleNotFoundError: .*'no_such_package'$",
+        ),
+        (
+            "own_import:linear",
+            r"cannot be imported: ModuleNotFoundError: .*a_package_that_is_not_there.* \(.*own_import.py:1\)$",
+        ),
+        ("own_syntax:linear", r"cannot be imported: SyntaxError: .* \(.*own_syntax.py:3\)$"),
+        ("own_latin:linear", r"cannot be imported: SyntaxError: .*utf-8"),
+        ("own_null:linear", r"cannot be imported: SyntaxError: .*null bytes"),
+        ("own_exit:linear", r"cannot be imported: SystemExit: 0 \(.*own_exit.py:2\)$"),
+        ("own_base:linear", r"cannot be imported: Own \(.*own_base.py:2\)$"),
+        ("own_deep:linear", r"cannot be imported: RecursionError: .* \(.*own_deep.py:1\)$"),
+        ("own_getter:linear", r"has no function 'linear': ValueError: linear \(.*own_getter.py:1\)$"),
+        ("own_models:quadratic", "has no function 'quadratic'$"),
+        ("own_models:number", "has no function 'number'; 'number' is of the type int$"),
         ("own_models:nothing", "gave a NoneType, not a torch.nn.Module"),
+        ("own_models:failing", r"'own_models:failing' failed: TypeError: .* \(.*own_models.py:9\)$"),
+        ("own_models:ending", r"'own_models:ending' failed: SystemExit: 0 \(.*own_models.py:11\)$"),
     ],
 )
 def test_factories_that_do_not_work(factory: str, text: str) -> None:

@@ -57,7 +57,7 @@ class Done:
 def hfl(*arguments: str | Path) -> Done:
     """Runs the command in this process."""
     out, err = io.StringIO(), io.StringIO()
-    before = sys.argv, list(sys.path), signal.getsignal(signal.SIGTERM)
+    before = sys.argv, list(sys.path), signal.getsignal(signal.SIGTERM), dict(os.environ)
     imported = list(plugins.loaded)
     sys.argv = ["hfl", *map(str, arguments)]
     code = 0
@@ -70,6 +70,8 @@ def hfl(*arguments: str | Path) -> Done:
         sys.argv, sys.path[:] = before[:2]
         plugins.loaded[:] = imported
         signal.signal(signal.SIGTERM, before[2])
+        os.environ.clear()
+        os.environ.update(before[3])
     return Done(code, out.getvalue(), err.getvalue())
 
 

@@ -165,10 +165,13 @@ def test_a_plug_in_may_be_a_module_in_the_current_folder(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("raise RuntimeError('boom [red]')", "RuntimeError: boom [red] (plug.py:1)\n"),
-        ("def x(:", "SyntaxError: "),
-        ("import sys\nsys.exit(0)", "SystemExit: 0 (plug.py:2)\n"),
-        ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module' (plug.py:1)\n"),
+        ("\nraise RuntimeError('boom [red]')", "RuntimeError: boom [red] (PLUGIN:2)\n"),
+        ("def x(:", "SyntaxError: invalid syntax (PLUGIN:1)\n"),
+        ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module' (PLUGIN:1)\n"),
+        ("raise SystemExit", "SystemExit (PLUGIN:1)\n"),
+        ("class Own(BaseException): ...\nraise Own('end')", "Own: end (PLUGIN:2)\n"),
+        ("import json\njson.loads('[')", "JSONDecodeError: Expecting value: line 1 column 2 (char 1) (PLUGIN:2)\n"),
+        ("import sys\nsys.exit(0)", "SystemExit: 0 (PLUGIN:2)\n"),
         (PLUGIN.replace('"tiny"', '"mlp"'), "InputError: model 'mlp' is registered twice, in "),
         (None, "FileNotFoundError: "),
     ],
@@ -180,7 +183,7 @@ def test_a_plug_in_that_cannot_be_used_is_named(file: Path, tmp_path: Path, text
     models.names()
     done = hfl("validate", file, "--plugin", plugin)
     assert (done.code, done.out) == (2, "")
-    assert done.err.startswith(f"error: --plugin {plugin}: {said}")
+    assert done.err.startswith(f"error: --plugin {plugin}: {said.replace('PLUGIN', str(plugin))}")
 
 
 def test_a_plug_in_that_takes_a_name_of_ours_before_we_do_is_named_as_well(file: Path) -> None:

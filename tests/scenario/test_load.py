@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from emulator import yamlfile
 from emulator.errors import InputError, ScenarioError
 from emulator.scenario import Loaded, Scenario, bundled, dump, load, loads
+from emulator.scenario.json_schema import json_schema
 from emulator.scenario.load import find
 from emulator.scenario.presets import CARRIED_OVER, merged, presets
 
@@ -49,6 +50,27 @@ def test_what_a_short_scenario_leaves_out_has_its_default() -> None:
     method = scenario.method.params
     assert (method.schedule.kind, method.training.kind, method.aggregation.kind) == ("fixed", "parallel", "samples")
     assert (method.participation, method.initial_model) == (1.0, "weights")
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("folder/my.yaml", "my"),
+        ("My first_one+2.yaml", "My first_one+2"),
+        ("two.parts.yaml", "two.parts"),
+        ("größe.yaml", "gr-e"),
+        (".hidden.yaml", "hidden"),
+        ("é.yaml", "run"),
+        ("<text>", "text"),
+        ("a" * 100 + ".yaml", "a" * 80),
+        ("é" + "a" * 100 + ".yaml", "a" * 79),
+    ],
+)
+def test_a_scenario_without_a_name_has_that_of_its_file(file: str, name: str) -> None:
+    loaded = loads(SHORTEST.replace("name: shortest\n", "").replace("METHOD", "hierfavg"), file)
+    assert loaded.scenario.name == loaded.against("fedavg").scenario.name == name
+    assert yamlfile.parse(dump(loaded.scenario), "scenario.yaml").data["name"] == name
+    assert "name" not in json_schema()["required"]
 
 
 def test_a_scenario_cannot_be_changed() -> None:

@@ -56,6 +56,12 @@ def test_without_anything_varied_there_is_the_scenario_itself(tmp_path: Path) ->
     assert [r.seed for r in study(tmp_path, "name: x\nscenario: tiny.yaml\nseeds: [7, 5]\n").runs] == [7, 5]
 
 
+def test_a_study_without_a_name_has_that_of_its_file_and_so_has_its_scenario(tmp_path: Path) -> None:
+    file = write_study(tmp_path, "scenario: tiny.yaml\n", TINY.replace("name: tiny\n", ""))
+    loaded = load(file)
+    assert (loaded.study.name, loaded.runs[0].loaded.scenario.name) == ("study", "tiny")
+
+
 def test_a_scenario_may_stand_in_the_study_or_be_a_ready_one(tmp_path: Path) -> None:
     inside = "name: my study\nscenario:\n" + "".join(f"  {line}\n" for line in TINY.strip().splitlines()[1:])
     (run,) = study(tmp_path, inside).runs

@@ -359,6 +359,17 @@ def test_all_plain_data_is_read(tmp_path: Path) -> None:
         (b"\x80\x04cos\nsystem\nX\x02\x00\x00\x00ls\x85R.", ": refused: at byte 2 the pickle asks for GLOBAL ('os system'); "),
         (b"\x80\x04\x82\x01.", ": refused: at byte 2 the pickle asks for EXT1 ('1'); "),
         (b"Pid\n.", ": refused: at byte 0 the pickle asks for PERSID ('id'); "),
+        (pickle.dumps({1: {"computation": 10**5000}}), ": refused: at byte 31 there is a number of thousands of digits"),
+        (pickle.dumps({-(10**5000): {}}), ": refused: at byte 13 there is a number of thousands of digits"),
+        (b"(dL" + b"9" * 6000 + b"L\nNs.", ": refused: there is a number of thousands of digits"),
+        (b"\x80\x04})" + b"\x85" * 200_000 + b"Ns.", ": refused: at byte 1004 tuples are nested deeper than 1000 levels"),
+        (b"\x80\x04})" + b"\x94h\x00\x94\x86" * 200_000 + b"Ns.", ": refused: at byte "),
+        (b"\x80\x04})q\x00" + b"h\x00\x85q\x00" * 1100 + b"Ns.", ": refused: at byte "),
+        (b"\x80\x04})Ns.", ": the name of a client is of the type tuple; it must be a number or a text"),
+        (
+            b"\x80\x04}K\x01}(\x8c\x0bcomputation" + b"]" * 100_000 + b"a" * 99_999 + b"\x8c\rcommunicationK\x01us.",
+            ": client 1: 'computation' is of the type list; it must be a number greater than zero",
+        ),
     ],
 )  # fmt: skip
 def test_broken_and_cunning_pickles(tmp_path: Path, raw: bytes, said: str) -> None:

@@ -83,6 +83,10 @@ def _clients(path: Path, params: FedScaleParams, keys: tuple[str, ...]) -> Itera
     if not isinstance(data, dict) or not data:
         raise wrong(path, 0, "must be a dict of clients with at least one of them")
     for name, entry in itertools.islice(data.items(), params.clients):
+        if not isinstance(name, int | str):
+            raise wrong(
+                path, 0, f"the name of a client is of the type {type(name).__name__}; it must be a number or a text"
+            )
         if not isinstance(entry, dict) or any(key not in entry for key in keys):
             raise _unfit(path, name, f"must be a dict with the keys {quote_all(keys)}")
         yield str(name), entry
@@ -95,7 +99,8 @@ def _unfit(path: Path, name: object, message: str) -> InputError:
 def _positive(path: Path, name: str, entry: dict[str, Any], key: str) -> float:
     value = entry[key]
     if not _is_number(value) or value < 1e-9:
-        raise _unfit(path, name, f"'{key}' is {str(value)[:40]!r}; it must be a number greater than zero")
+        given = repr(str(value)[:40]) if isinstance(value, int | float | str) else f"of the type {type(value).__name__}"
+        raise _unfit(path, name, f"'{key}' is {given}; it must be a number greater than zero")
     return float(value)
 
 

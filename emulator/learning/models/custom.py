@@ -36,10 +36,8 @@ class ModuleParams(Params):
 
 def _imported(params: ModuleParams) -> ModuleType:
     package = params.factory.partition(":")[0]
-    try:
+    with plugins.refusing(f"'{package}' cannot be imported", KEY):
         return plugins.import_named(package, f"model '{params.factory}'")
-    except ImportError as error:
-        raise InputError(f"'{package}' cannot be imported: {error}", KEY) from error
 
 
 def _code(params: ModuleParams) -> str:
@@ -52,15 +50,20 @@ def _code(params: ModuleParams) -> str:
 def module(shape: tuple[int, ...], classes: int, params: ModuleParams) -> nn.Module:
     """A model of your own: ``factory(shape, classes)`` gives the torch module.
 
-    The factory's package must be installed or on Python's path. It runs with all the rights of the emulator.
+    The factory's package must be installed, on Python's path, or in the current folder. It runs with all the rights of the
+    emulator.
     """
     from torch import nn
 
     package, _, name = params.factory.partition(":")
-    factory = getattr(_imported(params), name, None)
+    own = _imported(params)
+    with plugins.refusing(f"'{package}' has no function '{name}'", KEY):
+        factory = getattr(own, name, None)
     if not callable(factory):
-        raise InputError(f"'{package}' has no function '{name}'", KEY)
-    model = factory(shape, classes)
+        what = "" if factory is None else f"; '{name}' is of the type {type(factory).__name__}"
+        raise InputError(f"'{package}' has no function '{name}'{what}", KEY)
+    with plugins.refusing(f"'{params.factory}' failed", KEY):
+        model = factory(shape, classes)
     if not isinstance(model, nn.Module):
         raise InputError(f"'{params.factory}' gave a {type(model).__name__}, not a torch.nn.Module", KEY)
     return model
