@@ -164,6 +164,8 @@ def execute(
     manifest = _manifest(scenario, loaded.training)
     write_text(folder / "scenario.yaml", dump(scenario))
     write_json(folder / "manifest.json", manifest)
+    import pyarrow.parquet  # noqa: F401 (the ledger needs it: now, so that memory does not grow by it in the middle of the run)
+
     keeper = _Keeper(folder, session, scenario.output.checkpoint)
 
     def on_round(round: int, metrics: Metrics) -> None:  # noqa: A002
