@@ -58,6 +58,11 @@ def import_named(module: str, purpose: str) -> ModuleType:
     return importlib.import_module(module)
 
 
+def present() -> bool:
+    """Whether there is any code of the user's."""
+    return bool(named or _foreign())
+
+
 @contextlib.contextmanager
 def blaming(owner: str = "plug-in") -> Iterator[None]:
     """Within the block, what a user's code raises becomes an `HflError` that says whose code it is, and where.

@@ -49,7 +49,7 @@ from emulator.ledger import Ledger
 from emulator.methods.session import METRICS, TABLES, Metrics, Session
 from emulator.rng import stream
 from emulator.scenario import Loaded, Scenario, dump
-from emulator.world.clock import Clock, DeadEndError, finish
+from emulator.world.clock import DeadEndError, finish, new_clock
 from emulator.world.disturbances import Disturbances, disturbances
 from emulator.world.endings import check, watch
 from emulator.world.fleet import Fleet
@@ -146,7 +146,8 @@ def execute(
 
     Returns the summary and how many trainings it took. ``known`` are small results from elsewhere. With the backend ``ray``
     clients are trained on the cluster that this process has joined (`emulator.cluster`). An interruption
-    (``KeyboardInterrupt``) or an error leaves a valid folder with all that was done, marked as such, and is raised again.
+    (``KeyboardInterrupt``) or an error leaves a valid folder with all that was done, marked as such, and is raised again; one of
+    a user's own code as an `HflError` with its place in that code.
     """
     scenario = loaded.scenario
     started = time.monotonic()
@@ -233,7 +234,7 @@ def assemble(scenario: Scenario, lab: AnyLab, ledger: Ledger | None = None) -> S
     """World and session of a scenario, ready to run its method."""
     facts = lab.model_facts
     ledger = ledger or Ledger()
-    env = Clock()
+    env = new_clock()
     fleet = Fleet(scenario.topology, scenario.seed)
     workload = Workload(facts.state_size * BYTES_PER_PARAMETER, facts.forward_flops, facts.parameters)
     traces = played(scenario.topology, scenario.seed)
