@@ -89,11 +89,12 @@ class Ledger:
     """Rows in the order in which things ended, and their file.
 
     With a ``spill`` file, rows beyond a chunk go there, so that a long run does not fill the memory; what is kept is
-    then the latest only. ``before_spill`` is called while the rows that are about to leave are still there.
+    then the latest only. A chunk has about as many rows as there are names of nodes: the memory of a run depends on its fleet,
+    not on how long it lasts. ``before_spill`` is called while the rows that are about to leave are still there.
     """
 
-    CHUNK = 200_000
-    AT_ONCE = 8192  # rows that are packed together
+    CHUNK = 200_000  # rows of a chunk, at most
+    AT_ONCE = 8192  # rows that are packed together, and those of a chunk at least
     KEPT: Sequence[str] = Row._fields  # columns; what does without some of them may save the time
 
     def __init__(self, spill: Path | None = None) -> None:
@@ -178,7 +179,8 @@ class Ledger:
             return
         new, total = self._new, self._new_rows
         self._new, self._new_rows = [], 0
-        if self._spill is not None and self._count and self._count + total > self.CHUNK:
+        chunk = min(self.CHUNK, max(self.AT_ONCE, 2 * len(self.texts)))
+        if self._spill is not None and self._count and self._count + total > chunk:
             self.before_spill()
             self._write_rows(self._spill)
             self._count = 0

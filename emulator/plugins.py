@@ -103,6 +103,11 @@ def refusing(what: str, key: str = "") -> Iterator[None]:
         raise InputError(f"{what}: {told}{f' ({where[0]}:{where[1]})' if where else ''}", key) from error
 
 
+def present() -> bool:
+    """Whether there is any code of the user's."""
+    return bool(named or _foreign())
+
+
 @contextlib.contextmanager
 def blaming(owner: str = "plug-in") -> Iterator[None]:
     """Within the block, what a user's code raises becomes an `HflError` that says whose code it is, and where.

@@ -50,7 +50,7 @@ from emulator.methods.session import METRICS, Metrics, Session
 from emulator.rng import stream
 from emulator.run_folder import COMPLETE, FAILED, INTERRUPTED, digests
 from emulator.scenario import Loaded, Scenario, dump
-from emulator.world.clock import Clock, DeadEndError, finish
+from emulator.world.clock import DeadEndError, finish, new_clock
 from emulator.world.disturbances import Disturbances, disturbances
 from emulator.world.endings import check, watch
 from emulator.world.fleet import Fleet
@@ -90,8 +90,9 @@ def execute(
 
     Returns the summary and how many trainings it took. ``known`` are small results from elsewhere. With the backend ``ray``
     clients are trained on the cluster that this process has joined (`emulator.cluster`). An interruption
-    (``KeyboardInterrupt``) or an error leaves a valid folder with all that was done, marked as such, and is raised again.
-    Raises `InputError` where another process writes the folder, `HflError` where it was removed or cannot be written any more.
+    (``KeyboardInterrupt``) or an error leaves a valid folder with all that was done, marked as such, and is raised again; one of
+    a user's own code as an `HflError` with its place in that code. Raises `InputError` where another process writes the folder,
+    `HflError` where it was removed or cannot be written any more.
     """
     scenario = loaded.scenario
     started = time.monotonic()
@@ -106,6 +107,8 @@ def execute(
             lab = TimingLab(scenario, memory)
         session = assemble(scenario, lab, Ledger(aside_of(folder / run_folder.LEDGER)))
     # Only now: bad input that shows when data and model are read leaves no folder behind.
+    import pyarrow.parquet  # noqa: F401 (the ledger needs it: now, so that memory does not grow by it in the middle of the run)
+
     with held(folder):
         manifest = _manifest(scenario, loaded.training)
         (folder / run_folder.SUMMARY).unlink(missing_ok=True)  # what it says of the files is about to be untrue
@@ -219,7 +222,7 @@ def assemble(scenario: Scenario, lab: AnyLab, ledger: Ledger | None = None) -> S
     """World and session of a scenario, ready to run its method."""
     facts = lab.model_facts
     ledger = ledger or Ledger()
-    env = Clock()
+    env = new_clock()
     fleet = Fleet(scenario.topology, scenario.seed)
     workload = Workload(facts.state_size * BYTES_PER_PARAMETER, facts.forward_flops, facts.parameters)
     traces = played(scenario.topology, scenario.seed)

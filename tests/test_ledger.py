@@ -123,3 +123,17 @@ def test_the_file_is_the_same_in_every_process(tmp_path: Path) -> None:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
         assert done.stdout == "False\n"  # it is not worth its import
     assert len({(tmp_path / seed).read_bytes() for seed in ("1", "2", "3")}) == 1
+
+
+def test_the_rows_that_are_kept_depend_on_the_fleet_and_not_on_how_long_a_run_is(tmp_path: Path) -> None:
+    few, many = Ledger(tmp_path / "few"), Ledger(tmp_path / "many")
+    numbers = many.numbers(f"client-{i}" for i in range(3 * Ledger.AT_ONCE))
+    tag, kept = Tag("training", 1), {"few": 0, "many": 0}
+    for _ in range(8):
+        few.add_all(5000, ledger.COMPUTE, few.numbers([f"client-{i % 5}" for i in range(5000)]), 0.0, 1.0, tag)
+        many.add_all(len(numbers), ledger.COMPUTE, numbers, 0.0, 1.0, tag)
+        kept = {name: max(kept[name], len(rows.packed)) for name, rows in (("few", few), ("many", many))}
+    assert kept["few"] <= Ledger.AT_ONCE
+    assert len(numbers) <= kept["many"] <= 3 * len(numbers)
+    few.write(tmp_path / "rows")
+    assert len(read(tmp_path / "rows")) == 8 * 5000

@@ -19,7 +19,6 @@ from torch import Tensor, nn
 
 from emulator import plugins
 from emulator.cluster import Backend
-from emulator.errors import InputError
 from emulator.learning import trial, workers
 from emulator.learning.bench import Bench, Samples
 from emulator.learning.brought import Block
@@ -75,9 +74,10 @@ class Engine:
         self._training = TrainingData(torch.from_numpy(arrays.x_train), torch.from_numpy(arrays.y_train), data.parts)
         limit = scenario.evaluate.samples
         self._x_test, self._y_test = torch.from_numpy(arrays.x_test[:limit]), torch.from_numpy(arrays.y_test[:limit])
+        tokens, key, again = are_tokens(self._training.x), key_of(scenario), self._fresh()
         self._tested = FlatModel(self._fresh())
-        tokens, key = are_tokens(self._training.x), key_of(scenario)
-        self.facts: ModelFacts = model_facts(self._fresh(), arrays.shape, tokens, key)
+        trial.check_same(self._tested.module, again, key)
+        self.facts: ModelFacts = model_facts(again, arrays.shape, tokens, key)
         self._pool: workers.WorkerPool | RayPool | None = None
         self._max_workers = max_workers
         self._backend = backend
@@ -131,10 +131,7 @@ class Engine:
         Raises `InputError` where a run with them would fail, or its figures would mean nothing.
         """
         data, key, classes = self._training, key_of(self._scenario), self.data.arrays.classes
-        state, again = self.initial(), self.initial()
-        if not torch.equal(state, again):
-            message = "made twice from the same seed, the model has other values each time"
-            raise InputError(f"{message}; draw them from torch's own random stream, which is seeded", key)
+        state = self._tested.state.clone()  # that of the untrained model, as long as nothing was tested
         most = min([trial.SAMPLES, *(rule.params.batch_size for _, rule in rules)])
         sizes = [len(part) for part in self.data.parts]
         client = next((c for c, size in enumerate(sizes) if size >= most), 0)

@@ -6,6 +6,7 @@ labels ask for, a loss that is not finite, no gradient, results that differ alth
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable, Sequence
 
@@ -42,6 +43,14 @@ def check_module(module: object, key: str) -> None:
             raise InputError(f"{name} of the model is on '{tensor.device}'; models are computed on the CPU here", key)
         if tensor.dtype != torch.float32 and (name.startswith("parameter") or tensor.is_floating_point()):
             raise InputError(f"{name} of the model is of type {_kind(tensor)}; it must be float32", key)
+
+
+def check_same(one: nn.Module, other: nn.Module, key: str) -> None:
+    """Raises `InputError`, about ``key``, where a model that was made twice from the same seed is not the same."""
+    pairs = itertools.zip_longest(*(itertools.chain(m.parameters(), m.buffers()) for m in (one, other)))
+    if any(a is None or b is None or not torch.equal(a, b) for a, b in pairs):
+        message = "made twice from the same seed, the model has other values each time"
+        raise InputError(f"{message}; draw them from torch's own random stream, which is seeded", key)
 
 
 def try_model(flat: FlatModel, state: Tensor, x: Tensor, y: Tensor, classes: int, key: str) -> None:

@@ -29,6 +29,11 @@ class Clock(simpy.Environment):
         super().schedule(event, priority, delay)
 
 
+def new_clock() -> simpy.Environment:
+    """A clock: a `Clock` where a user's code takes part, else SimPy's own, which is a little faster."""
+    return Clock() if plugins.present() else simpy.Environment()
+
+
 def finish(env: simpy.Environment, process: simpy.Process) -> None:
     """Steps on until a process ends, and raises what it raised. Raises `DeadEndError` where nothing is left before that."""
     try:
