@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -49,6 +50,10 @@ def tree(run: Run) -> list[Node]:
     Where clients choose among models (IFCA), every change of a cluster's members is a node of its own.
     """
     rows = run.clusters.to_dict("records")
+    for row in rows:
+        if not all(re.fullmatch(r"[0-9]{1,8}", word) for word in f"{row['members']} {row['parents']}".split()):
+            what = f"cluster {row['cluster']} has members or parents that are no numbers of clients or clusters"
+            raise InputError(f"'{run.folder / CLUSTERS}' is damaged: {what}")
     last = run.metrics.iloc[-1]
     end = (float(last["round"]), float(last["time_s"]))
     members = [tuple(int(c) for c in str(row["members"]).split()) for row in rows]
@@ -65,7 +70,7 @@ def tree(run: Run) -> list[Node]:
                 members[place],
                 str(row["reason"]),
                 str(row["layer"]),
-                None if math.isnan(float(reference)) else int(reference),
+                int(reference) if math.isfinite(reference) else None,
                 began,
                 min(over, default=max(end, began)),
             )
@@ -86,7 +91,7 @@ def _parents(rows: Sequence[Any], place: int) -> set[int]:
 def final_clusters(run: Run) -> np.ndarray:
     """The cluster of every client at the end, int64 [clients]; raises `InputError` where the run has made no clusters."""
     nodes = tree(run)
-    of = np.zeros(1 + max(c for node in nodes for c in node.members), dtype=np.int64)
+    of = np.zeros(1 + max((c for node in nodes for c in node.members), default=-1), dtype=np.int64)
     for node in nodes:
         of[list(node.members)] = node.cluster
     return of

@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.quantities import energy_text, time_text
 from analysis.runs import Run, unique_labels
+from analysis.tabular import check_clients, read_table
 from analysis.texttable import TextTable
 from emulator.accounting import STATES
-from emulator.errors import InputError, quote_all
+from emulator.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
 
 ENERGY = "energy.csv"
+TEXTS = ("client", "device")
 SECONDS = tuple(f"{state}_s" for state in STATES)
 JOULES = tuple(f"{state}_j" for state in STATES)
 MANY = 12  # a mix may have hundreds of kinds: in texts, those that draw least are put together
@@ -26,20 +28,12 @@ MANY = 12  # a mix may have hundreds of kinds: in texts, those that draw least a
 
 def load_energy(run: Run) -> pd.DataFrame:
     """A run's ``energy.csv``: ``client``, ``device``, `SECONDS` and `JOULES`; raises `InputError` if it is missing or damaged."""
-    import pandas as pd
-
     path = run.folder / ENERGY
     if not path.is_file():
         raise InputError(f"the run in '{run.folder}' has no {ENERGY}: it has not ended yet, or is of an older version")
-    texts = {"client": str, "device": str}
-    try:
-        table = pd.read_csv(path, dtype=texts, keep_default_na=False)
-        missing = [column for column in (*texts, *SECONDS, *JOULES) if column not in table.columns]
-        if missing:
-            raise ValueError(f"it has no column {quote_all(missing)}")
-        return table.astype(dict.fromkeys((*SECONDS, *JOULES), float))
-    except ValueError as error:  # also what pandas says of a file that is no table
-        raise InputError(f"'{path}' is damaged: {error}") from None
+    table = read_table(path, (*TEXTS, *SECONDS, *JOULES), TEXTS)
+    check_clients(path, table["client"])
+    return table.astype(dict.fromkeys((*SECONDS, *JOULES), float))
 
 
 def by_device(runs: Sequence[Run]) -> pd.DataFrame:

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.folders import run_folders
+from analysis.tabular import read_ledger, read_table
+from emulator import yamlfile
 from emulator.errors import InputError, quote_all
 from emulator.files import changed_files, read_json
 
@@ -54,7 +56,6 @@ SIMILARITY_COLUMNS = ("round", "cluster", "layer", "client", "other", "cosine")
 TRIAL_COLUMNS = ("round", "cluster", "ripe", "purity")
 ATTACKER_COLUMNS = ("client", "group", "swaps")
 RECOVERED_COLUMNS = ("at", "round", "accuracy", "distance", "untrained", "own", "floor")
-TEXTS = ("layer", "parents", "members", "swaps")  # columns that may look like numbers and are none
 MAY_BE_UNKNOWN = ("loss", "energy_j")  # a loss may overflow, and a device may have no power figures
 
 
@@ -79,15 +80,7 @@ class Run:
     @cached_property
     def ledger(self) -> pd.DataFrame:
         """Everything that happened on the emulated clock: the columns of `emulator.ledger.Row`."""
-        from emulator.ledger import Row, read
-
-        path = self._file(LEDGER)
-        try:
-            table = read(path)
-        except (OSError, ValueError) as error:  # what pyarrow says of a file that is no Parquet
-            raise InputError(f"'{path}' is damaged: {error}") from None
-        _check_columns(path, table, Row._fields)
-        return table
+        return read_ledger(self._file(LEDGER))
 
     @cached_property
     def energy(self) -> pd.DataFrame:
@@ -166,19 +159,9 @@ class Run:
 
     def _table(self, name: str, columns: Sequence[str], why: str = "its method forms no groups") -> pd.DataFrame:
         """A table of the run folder; ``why`` says what it means that a complete run has none."""
-        import pandas as pd
-
         if self.status == COMPLETE and not (self.folder / name).is_file():
             raise InputError(f"the run in '{self.folder}' has no {name}: {why}")
-        path = self._file(name)
-        try:
-            table = pd.read_csv(path, dtype=dict.fromkeys(TEXTS, str)).fillna(dict.fromkeys(TEXTS, ""))
-        except ValueError as error:  # also what pandas says of a file that is no table
-            raise InputError(f"'{path}' is damaged: {error}") from None
-        _check_columns(path, table, columns)
-        if table.empty:
-            raise InputError(f"'{path}' has no rows")
-        return table
+        return read_table(self._file(name), columns)
 
 
 def check_trained(runs: Iterable[Run]) -> None:
@@ -300,12 +283,7 @@ def _identity(folder: Path, summary: dict[str, Any] | None) -> tuple[str, str, i
 def _read_scenario(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
-    import yaml
-
-    try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, ValueError) as error:
-        raise InputError(f"'{path}' is damaged: {error}") from None
+    data = yamlfile.load(path).data
     return data if isinstance(data, dict) else {}
 
 
@@ -373,12 +351,6 @@ def _problem(metrics: pd.DataFrame, may_be_unknown: Sequence[str]) -> str:
         if falls.any():
             return f"column '{column}' goes back in row {int(falls.argmax()) + 2}"
     return ""
-
-
-def _check_columns(path: Path, table: pd.DataFrame, columns: Sequence[str]) -> None:
-    missing = [c for c in columns if c not in table.columns]
-    if missing:
-        raise _other_version(path, f"it has no column {quote_all(missing)}")
 
 
 def _other_version(path: Path, what: str) -> InputError:

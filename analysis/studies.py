@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.clusters import CLUSTER_METRICS, clustering_rounds, weights_kept
 from analysis.drops import DROP, with_drops
 from analysis.quantities import accuracy_text, bytes_text, cost_text, time_text
-from analysis.runs import COLUMNS, COMPLETE, Run, load_run
+from analysis.runs import COLUMNS, COMPLETE, GROUPINGS, Run, load_run
 from analysis.seeds import mean_and_interval
 from analysis.tables import NOT_REACHED, first_reach
 from analysis.texttable import TextTable
@@ -115,18 +115,15 @@ def evaluations(run: Run, identity: Mapping[str, Any]) -> pd.DataFrame:
     """The part of a study's table that one run makes: ``identity`` in the first columns."""
     unjudged = {name: math.nan for name in CLUSTER_METRICS if name not in run.metrics}
     found = {"clustering_rounds": clustering_rounds(run), "weights_kept": weights_kept(run)}
-    table = run.metrics.copy().assign(**_last_groups(run.folder), **unjudged, **found)
+    table = run.metrics.copy().assign(**_last_groups(run), **unjudged, **found)
     for i, (column, value) in enumerate(identity.items()):
         table.insert(i, column, value)
     return table
 
 
-def _last_groups(folder: Path) -> dict[str, float]:
+def _last_groups(run: Run) -> dict[str, float]:
     """The figures of the groups that a run formed last; nan where it formed none, or where they were not measured."""
-    import pandas as pd
-
-    path = folder / "groupings.csv"
-    last: Mapping[Any, Any] = dict(pd.read_csv(path).iloc[-1]) if path.is_file() else {}
+    last: Mapping[Any, Any] = dict(run.groupings.iloc[-1]) if (run.folder / GROUPINGS).is_file() else {}
     return {name: float(last.get(column, math.nan)) for name, column in GROUPS.items()}
 
 

@@ -1,17 +1,11 @@
-"""Modules of the user's: imported by name or from a file, in this process and in its workers; and who is to blame if they fail.
+"""Modules of the user's that register plug-ins: imported by name or from a file, in this process and in its workers.
 
-A name is looked for where Python finds installed packages, and only then in the current folder, so that nothing that lies there
-takes the place of anything else. The current folder is not looked at before somebody names a module.
-
-Whatever comes out of such code says whose it is, and where: see `refusing` and `blamed`.
+Whatever comes out of such code says whose it is, and where: see `blamed`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib
-import importlib.util
-import sys
 import sysconfig
 import traceback
 from collections.abc import Iterator, Sequence
@@ -19,12 +13,12 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
+from emulator import modules
 from emulator.errors import HflError, InputError
 from emulator.registry import OURS, Chosen, Plugin, Registry, is_ours
 
 loaded: list[str] = []  # what was imported here, so that worker processes can do the same
 named: dict[str, str] = {}  # modules that scenarios name, and what each is there for
-_from_files: set[str] = set()  # names of modules that came from files
 
 _OURS = tuple(Path(__file__).parents[1] / package for package in OURS)
 _LIBRARIES = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
@@ -34,73 +28,18 @@ def load(names: Sequence[str]) -> None:
     """Imports modules by name, or files by path (ending in ``.py``); raises `InputError` where that fails."""
     for name in names:
         named.setdefault(Path(name).stem if name.endswith(".py") else name, "")
-        with refusing(f"--plugin {name}"):
+        with modules.refusing(f"--plugin {name}"):
             if name.endswith(".py"):
-                name = str(Path(name).resolve())  # workers may have another current folder
-                _load_file(Path(name))
+                modules.load_file(Path(name).resolve())
             else:
-                find(name)
-        loaded.append(name)
+                modules.find(name)
+        loaded.append(name if not name.endswith(".py") else str(Path(name).resolve()))
 
 
 def import_named(module: str, purpose: str) -> ModuleType:
     """Imports a module of the user's that a scenario names; errors that come out of it are said to be those of ``purpose``."""
     named[module] = purpose
-    return find(module)
-
-
-def find(name: str) -> ModuleType:
-    """Imports a module by name: one that is installed, or else one of the current folder. Raises what the import raises."""
-    _look_here()
-    return importlib.import_module(name)
-
-
-def _look_here() -> None:
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)
-
-
-def _load_file(path: Path) -> None:
-    name = path.stem
-    if name not in _from_files and (name in sys.modules or _is_elsewhere(path)):
-        raise ImportError(f"'{name}' is the name of another module; give the file another one")
-    _look_here()
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    _from_files.add(name)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-
-
-def _is_elsewhere(path: Path) -> bool:
-    """Whether the file's name would be that of an installed module."""
-    found = importlib.util.find_spec(path.stem) if path.stem.isidentifier() else None
-    return found is not None and (found.origin is None or Path(found.origin).resolve() != path)
-
-
-@contextlib.contextmanager
-def refusing(what: str, key: str = "") -> Iterator[None]:
-    """Within the block, whatever a user's code raises becomes an `InputError` that begins with ``what``.
-
-    The message ends with the place in the user's code. Only an interruption passes as it is.
-    """
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # also what would end this process, such as SystemExit
-        where = (error.filename, error.lineno) if isinstance(error, SyntaxError) else None
-        if where is None and (place := _place_in(error)) is not None:
-            where = place[0].f_code.co_filename, place[1]
-        told = f"{type(error).__name__}: {error.msg}" if isinstance(error, SyntaxError) else said(error)
-        raise InputError(f"{what}: {told}{f' ({where[0]}:{where[1]})' if where else ''}", key) from error
+    return modules.find(module)
 
 
 def present() -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 from analysis.clusters import final_clusters, layer_names, layer_title, true_clusters
 from analysis.figures import SeriesFigure, save_all, series_of
 from analysis.plots.style import PAGE_INCHES, blank, check_path, note_below, save, settle, style, title_above
-from analysis.runs import Run
+from analysis.runs import SIMILARITY, Run
 from analysis.series import Given, as_series
 from analysis.studies import StudyResults
 from emulator.errors import InputError
@@ -101,6 +101,8 @@ def maps(run: Run, label: str = "") -> list[Maps]:
     """The heat maps of a run, one for each recorded round; raises `InputError` where it has recorded none."""
     table = run.similarity
     layers = tuple(layer_names(table))
+    if (table["layer"] == "").any():
+        raise InputError(f"'{run.folder / SIMILARITY}' is damaged: there is a row without a layer")
     truth = true_clusters(run)
     of = final_clusters(run) if truth is None else truth
     clients = int(max(table["client"].max(), table["other"].max())) + 1

@@ -13,6 +13,7 @@ from analysis.figures import named, save_all, selected
 from analysis.plots.groups import LABEL_COLOURS
 from analysis.plots.style import check_path, legend_below, panels, save, settle, style, title_above
 from analysis.studies import StudyResults, each_run
+from analysis.tabular import read_table
 from emulator.errors import InputError
 from emulator.registry import figures
 from emulator.study.schema import FigureParams, column_named
@@ -58,15 +59,10 @@ def topology(results: StudyResults, paths: Sequence[Path], params: Topology) -> 
 
 def read_topology(folder: Path | str) -> pd.DataFrame:
     """The places of a run's first headers (``topology.csv``); raises `InputError` where the run has none."""
-    import pandas as pd
-
     path = Path(folder) / "topology.csv"
     if not path.is_file():
         raise InputError(f"'{folder}' has no topology.csv: only methods with headers write one, such as hfldd")
-    table = pd.read_csv(path)
-    missing = [name for name in COLUMNS if name not in table.columns]
-    if missing or not len(table):
-        raise InputError(f"'{path}' is damaged or was written by another version")
+    table = read_table(path, COLUMNS)
     first: pd.DataFrame = table[table["round"] == table["round"].min()]
     return first
 

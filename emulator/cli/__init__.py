@@ -59,6 +59,11 @@ def main() -> None:
         err.print(f"[red]error:[/] {escape(str(error.filename or 'file'))}: {escape(error.strerror or str(error))}")
         wrong_path = FileNotFoundError | NotADirectoryError | IsADirectoryError | PermissionError | FileExistsError
         sys.exit(2 if isinstance(error, wrong_path) else 1)
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "can't allocate memory" not in str(error):
+            raise  # the words are torch's
+        err.print(f"[red]error:[/] memory ran out: {escape(str(error).strip()) or 'no more is to be had'}")
+        sys.exit(1)
     except UnicodeEncodeError as error:
         name = error.object[error.start : error.end].encode(errors="backslashreplace").decode()
         err.print(f"[red]error:[/] '{escape(name)}' cannot stand in the name of a file here ({error.encoding})")

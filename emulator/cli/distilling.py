@@ -32,8 +32,9 @@ def topology(
     from analysis.folders import one_run
     from analysis.plots.topology import plot as draw
     from analysis.plots.topology import read_topology
+    from analysis.runs import load_run
 
-    draw({"": read_topology(one_run(folder))}, plot)
+    draw({"": read_topology(load_run(one_run(folder)).folder)}, plot)
     out.print(f"wrote {escape(str(plot))}")
 
 

@@ -27,6 +27,7 @@ from emulator.learning.distillation import DistilJob, DistillationParams, distil
 from emulator.learning.facts import ModelFacts, model_facts
 from emulator.learning.flat import FlatModel
 from emulator.learning.layers import are_tokens
+from emulator.learning.sizes import TRAINING_COPIES, fitting
 from emulator.learning.trainer import Trained, Trainer, TrainingData, TrainJob, steps_of
 from emulator.machine import cores
 from emulator.registry import Chosen
@@ -74,10 +75,12 @@ class Engine:
         self._training = TrainingData(torch.from_numpy(arrays.x_train), torch.from_numpy(arrays.y_train), data.parts)
         limit = scenario.evaluate.samples
         self._x_test, self._y_test = torch.from_numpy(arrays.x_test[:limit]), torch.from_numpy(arrays.y_test[:limit])
-        tokens, key, again = are_tokens(self._training.x), key_of(scenario), self._fresh()
-        self._tested = FlatModel(self._fresh())
-        trial.check_same(self._tested.module, again, key)
-        self.facts: ModelFacts = model_facts(again, arrays.shape, tokens, key)
+        tokens, key = are_tokens(self._training.x), key_of(scenario)
+        with fitting(scenario, arrays.shape, arrays.classes, TRAINING_COPIES):
+            again = self._fresh()
+            self._tested = FlatModel(self._fresh())
+            trial.check_same(self._tested.module, again, key)
+            self.facts: ModelFacts = model_facts(again, arrays.shape, tokens, key)
         self._pool: workers.WorkerPool | RayPool | None = None
         self._max_workers = max_workers
         self._backend = backend

@@ -147,9 +147,11 @@ class TimingLab:
         def compute() -> bytes:
             from emulator.learning.engine import untrained
             from emulator.learning.facts import model_facts
+            from emulator.learning.sizes import fitting
 
             shape, classes = self._outline.shape, self._outline.classes
-            return model_facts(untrained(self._scenario, shape, classes), shape, is_text(shape)).to_json()
+            with fitting(self._scenario, shape, classes, copies=1):
+                return model_facts(untrained(self._scenario, shape, classes), shape, is_text(shape)).to_json()
 
         return ModelFacts.from_json(self.memory.recall(content_key("facts", 3, self._keys.model), compute))
 

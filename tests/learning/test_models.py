@@ -330,7 +330,7 @@ def test_a_model_of_the_users_own() -> None:
         ("own_latin:linear", r"cannot be imported: SyntaxError: .*utf-8"),
         ("own_null:linear", r"cannot be imported: SyntaxError: .*null bytes"),
         ("own_exit:linear", r"cannot be imported: SystemExit: 0 \(.*own_exit.py:2\)$"),
-        ("own_base:linear", r"cannot be imported: Own \(.*own_base.py:2\)$"),
+        ("own_base:linear", r"cannot be imported: Own: no message \(.*own_base.py:2\)$"),
         ("own_deep:linear", r"cannot be imported: RecursionError: .* \(.*own_deep.py:1\)$"),
         ("own_getter:linear", r"has no function 'linear': ValueError: linear \(.*own_getter.py:1\)$"),
         ("own_models:quadratic", "has no function 'quadratic'$"),

@@ -168,7 +168,7 @@ def test_a_plug_in_may_be_a_module_in_the_current_folder(
         ("\nraise RuntimeError('boom [red]')", "RuntimeError: boom [red] (PLUGIN:2)\n"),
         ("def x(:", "SyntaxError: invalid syntax (PLUGIN:1)\n"),
         ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module' (PLUGIN:1)\n"),
-        ("raise SystemExit", "SystemExit (PLUGIN:1)\n"),
+        ("raise SystemExit", "SystemExit: no message (PLUGIN:1)\n"),
         ("class Own(BaseException): ...\nraise Own('end')", "Own: end (PLUGIN:2)\n"),
         ("import json\njson.loads('[')", "JSONDecodeError: Expecting value: line 1 column 2 (char 1) (PLUGIN:2)\n"),
         ("import sys\nsys.exit(0)", "SystemExit: 0 (PLUGIN:2)\n"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
-from emulator import plugins
+from emulator import modules, plugins
 from emulator.errors import InputError
 from emulator.registry import Params, code_hash, models
 
@@ -36,7 +36,7 @@ class ModuleParams(Params):
 
 def _imported(params: ModuleParams) -> ModuleType:
     package = params.factory.partition(":")[0]
-    with plugins.refusing(f"'{package}' cannot be imported", KEY):
+    with modules.refusing(f"'{package}' cannot be imported", KEY):
         return plugins.import_named(package, f"model '{params.factory}'")
 
 
@@ -57,12 +57,12 @@ def module(shape: tuple[int, ...], classes: int, params: ModuleParams) -> nn.Mod
 
     package, _, name = params.factory.partition(":")
     own = _imported(params)
-    with plugins.refusing(f"'{package}' has no function '{name}'", KEY):
+    with modules.refusing(f"'{package}' has no function '{name}'", KEY):
         factory = getattr(own, name, None)
     if not callable(factory):
         what = "" if factory is None else f"; '{name}' is of the type {type(factory).__name__}"
         raise InputError(f"'{package}' has no function '{name}'{what}", KEY)
-    with plugins.refusing(f"'{params.factory}' failed", KEY):
+    with modules.refusing(f"'{params.factory}' failed", KEY):
         model = factory(shape, classes)
     if not isinstance(model, nn.Module):
         raise InputError(f"'{params.factory}' gave a {type(model).__name__}, not a torch.nn.Module", KEY)
