@@ -17,7 +17,7 @@ from scenario.command import hfl
 
 from analysis.plots.topology import read_topology
 from analysis.runs import Run
-from analysis.tabular import TEXTS, WHOLE
+from analysis.tabular import NEEDED, TEXTS, WHOLE
 from emulator.errors import InputError
 from emulator.grouping.diagnostics import GROUPING_COLUMNS
 
@@ -117,7 +117,11 @@ def test_numbers_that_are_none_are_named_with_their_line(tmp_path: Path, name: s
     for place, column in enumerate(header.split(",")):
         whole = column in WHOLE or column.startswith("label_")
         wrong = ["x", "True", "1_0", "0x1", *(["2.5", "-2", "", "1e300", "9" * 30] if whole else [])]
-        for given in [] if column in texts else [*wrong, *(["inf", "-1", ""] if column.endswith("_s") else [])]:
+        for given in (
+            []
+            if column in texts
+            else [*wrong, *(["inf", "-1", ""] if column.endswith("_s") or column in NEEDED else [])]
+        ):
             line = ",".join([*last[:place], given, *last[place + 1 :]])
             body = f"{header}\n{','.join(last)}\n{line}\n"
             said = refusal(tmp_path, name, body)
