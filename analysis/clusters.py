@@ -51,8 +51,9 @@ def tree(run: Run) -> list[Node]:
     """
     rows = run.clusters.to_dict("records")
     for row in rows:
-        if not all(re.fullmatch(r"[0-9]{1,8}", word) for word in f"{row['members']} {row['parents']}".split()):
-            what = f"cluster {row['cluster']} has members or parents that are no numbers of clients or clusters"
+        numbers = all(re.fullmatch(r"[0-9]{1,8}", word) for word in f"{row['members']} {row['parents']}".split())
+        if not numbers or len(str(row["members"]).split()) != row["size"]:
+            what = f"the members or parents of cluster {row['cluster']} are no numbers, or not as many as its size says"
             raise InputError(f"'{run.folder / CLUSTERS}' is damaged: {what}")
     last = run.metrics.iloc[-1]
     end = (float(last["round"]), float(last["time_s"]))

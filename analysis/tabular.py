@@ -1,7 +1,7 @@
 """Tables of run folders (CSV), read strictly: what the emulator would not have written is damaged, and is said with its line.
 
 Columns are told apart by their names, which mean the same in all tables: `TEXTS`, whole numbers (`WHOLE`, and ``label_0`` and so
-on), seconds (``_s``), and other numbers, which alone may be missing (nan).
+on), seconds (``_s``), and other numbers, which alone may be missing (nan), but for `NEEDED`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ WHOLE = (
     "client", "cluster", "group", "groups", "header", "images", "kind", "label", "largest", "other", "ripe", "round", "samples",
     "size", "smallest",
 )  # fmt: skip
+NEEDED = ("at", "accuracy", "distance")  # other numbers that are never missing, and never negative
 MOST = 2**53  # whole numbers beyond are not exact any more
 
 
@@ -113,7 +114,7 @@ def _check_numbers(table: pd.DataFrame, name: str) -> None:
         wrong |= given.map(lambda value: isinstance(value, bool))
     if whole:
         wrong |= ~values.between(-1 if name == "kind" else 0, MOST) | (values % 1 != 0)  # -1: of no kind
-    elif name.endswith("_s"):
+    elif name.endswith("_s") or name in NEEDED:
         wrong |= ~values.between(0, MOST)
     if wrong.any():
         row = int(wrong.to_numpy().argmax())

@@ -17,7 +17,7 @@ from emulator.cli import listing, studying
 from emulator.cli.app import NoTrainingOption, PluginOption, ScenarioArgument, SetOption, app, import_plugins, out
 from emulator.errors import InputError
 from emulator.files import slug, write_text
-from emulator.scenario.load import find, is_study, ready
+from emulator.scenario.load import Loaded, find, is_study, ready
 from emulator.study import load as study
 
 
@@ -47,6 +47,8 @@ def validate(
     import_plugins(plugin)
     if is_study(find(name, ready())):
         checked = study.load(name, changes or ())
+        for run in {json.dumps(run.loaded.scenario.data.set.dump()): run for run in checked.runs}.values():
+            _check_data(run.loaded)
         about = f"study '{escape(checked.study.name)}', {escape(studying.described(checked))}"
         out.print(f"{escape(checked.document.file)}: valid: {about}")
         return
@@ -58,11 +60,21 @@ def validate(
         check(s)
     except InputError as error:
         raise loaded.locate(error) from error
+    _check_data(loaded)
     method = s.method.params.preset or s.method.kind
     out.print(
         f"{escape(loaded.document.file)}: valid: '{escape(s.name)}', {method} with {s.model.kind} on {s.data.set.kind}, "
         f"{s.topology.clients} clients, {s.topology.edges} edges, seed {s.seed}"
     )
+
+
+def _check_data(loaded: Loaded) -> None:
+    from emulator.learning import data
+
+    try:
+        data.check(loaded.scenario.data.set)
+    except InputError as error:
+        raise loaded.locate(error) from error
 
 
 @app.command()

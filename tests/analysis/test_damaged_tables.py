@@ -17,7 +17,7 @@ from scenario.command import hfl
 
 from analysis.plots.topology import read_topology
 from analysis.runs import Run
-from analysis.tabular import TEXTS, WHOLE
+from analysis.tabular import NEEDED, TEXTS, WHOLE
 from emulator.errors import InputError
 from emulator.grouping.diagnostics import GROUPING_COLUMNS
 
@@ -117,7 +117,11 @@ def test_numbers_that_are_none_are_named_with_their_line(tmp_path: Path, name: s
     for place, column in enumerate(header.split(",")):
         whole = column in WHOLE or column.startswith("label_")
         wrong = ["x", "True", "1_0", "0x1", *(["2.5", "-2", "", "1e300", "9" * 30] if whole else [])]
-        for given in [] if column in texts else [*wrong, *(["inf", "-1", ""] if column.endswith("_s") else [])]:
+        for given in (
+            []
+            if column in texts
+            else [*wrong, *(["inf", "-1", ""] if column.endswith("_s") or column in NEEDED else [])]
+        ):
             line = ",".join([*last[:place], given, *last[place + 1 :]])
             body = f"{header}\n{','.join(last)}\n{line}\n"
             said = refusal(tmp_path, name, body)
@@ -200,9 +204,10 @@ def test_commands_name_a_damaged_file_and_draw_nothing(
 def test_members_of_clusters_and_names_of_clients_that_are_none(tmp_path: Path) -> None:
     folder = folder_with(tmp_path, "clusters")
     text = (folder / "clusters.csv").read_text()
-    (folder / "clusters.csv").write_text(text.replace("4 6", "4 x"))
-    done = hfl("plot", "clusters", folder, "--out", tmp_path / "x.png")
-    assert done.code == 2
-    assert "clusters.csv' is damaged: cluster 1 has members or parents that are no numbers" in done.err
+    for damaged in (text.replace("4 6", "4 x"), text.replace("4 6", "46")):
+        (folder / "clusters.csv").write_text(damaged)
+        done = hfl("plot", "clusters", folder, "--out", tmp_path / "x.png")
+        assert done.code == 2
+        assert "clusters.csv' is damaged: the members or parents of cluster 1 are no numbers, or not as" in done.err
     said = refusal(tmp_path, "energy", TABLES["energy"].replace("client-1", "client-one"))
     assert said == "is damaged: 'client-one' is no name of a client"

@@ -7,8 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 from data_samples import check_form, fingerprint, load
+from scenario.command import TINY, hfl
 
 from emulator.errors import InputError
+from emulator.learning.data import check
+from emulator.learning.data.npz import NpzParams
+from emulator.registry import Chosen
 
 
 def arrays(**changes: Any) -> dict[str, Any]:
@@ -91,9 +95,29 @@ def test_npz_labels_may_stand_in_a_column(tmp_path: Path) -> None:
     ],
 )
 def test_npz_files_of_other_content(tmp_path: Path, changes: dict[str, Any], text: str) -> None:
+    path = save(tmp_path, **changes)
     with pytest.raises(InputError, match=text) as caught:
-        load("npz", path=save(tmp_path, **changes))
+        load("npz", path=path)
     assert caught.value.key == "data.set.path"
+    told = None
+    try:
+        check(Chosen("data set", "npz", NpzParams(path=path)))
+    except InputError as error:
+        told = str(error)
+    content = ("negative", "holds the label", "finite")  # is not read to be checked
+    assert told == (None if text.startswith(content) else str(caught.value))
+
+
+@pytest.mark.parametrize("study", [False, True])
+def test_validate_refuses_the_file_that_run_would(tmp_path: Path, study: bool) -> None:
+    path = save(tmp_path, x_train=np.zeros((12, 63), np.uint8))
+    (tmp_path / "s.yaml").write_text(TINY.replace("set: synthetic", f"set: {{kind: npz, path: '{path}'}}"))
+    (tmp_path / "study.yaml").write_text("scenario: s.yaml\nseeds: 2\n")
+    done = hfl("validate", tmp_path / ("study.yaml" if study else "s.yaml"))
+    run = hfl("run", tmp_path / "s.yaml", "--out", tmp_path / "run", "--no-memo")
+    assert (done.code, done.out, run.code, run.out) == (2, "", 2, "")
+    assert run.err.endswith(done.err)
+    assert done.err.startswith(f"error: {tmp_path / 's.yaml'}:5:26: data.set.path: x_train has 2 axes; give [samples, ")
 
 
 def test_files_that_are_no_npz(tmp_path: Path) -> None:

@@ -62,6 +62,7 @@ def _outline(params: ImageFolderParams) -> Outline:
     ImageFolderParams,
     fingerprint=_fingerprint,
     outline=_outline,
+    check=_outline,
     owners="with 'owners: prefix'",
 )
 def image_folder(params: ImageFolderParams) -> ArraySet:

@@ -80,7 +80,13 @@ def _fingerprint(params: LeafParams) -> str:
     return fingerprint("leaf", params, folder, [p for part in ("train", "test") for p in _files(folder, part)])
 
 
-@data_sets.register("leaf", LeafParams, fingerprint=_fingerprint, owners=True)
+def _check(params: LeafParams) -> None:
+    if params.generated is None:
+        for part in ("train", "test"):
+            _files(_folder(params), part)
+
+
+@data_sets.register("leaf", LeafParams, fingerprint=_fingerprint, check=_check, owners=True)
 def leaf(params: LeafParams) -> ArraySet:
     """FEMNIST (28×28, 62 labels) or Shakespeare (next character or word) by user, as LEAF writes them.
 

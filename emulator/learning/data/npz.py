@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
 import zlib
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.lib.npyio import NpzFile
 from pydantic import Field
 
 from emulator.errors import InputError, quote_all
@@ -41,7 +44,14 @@ def _fingerprint(params: NpzParams) -> str:
     return fingerprint(f"npz-{params.layout}{'-standardised' if params.standardise else ''}", [path])
 
 
-@data_sets.register("npz", NpzParams, fingerprint=_fingerprint, owners="whose file has an array 'user_train'")
+def _check(params: NpzParams) -> None:
+    """Raises what `npz` would, as far as it can be told from the heads of the arrays."""
+    _check_heads(_open(_existing(params), _head), params.layout)
+
+
+@data_sets.register(
+    "npz", NpzParams, fingerprint=_fingerprint, check=_check, owners="whose file has an array 'user_train'"
+)
 def npz(params: NpzParams) -> ArraySet:
     """Arrays of your own from a .npz file: x_train, y_train, x_test, y_test.
 
@@ -49,24 +59,14 @@ def npz(params: NpzParams) -> ArraySet:
     floats are taken as they are. Labels are whole numbers from 0. A further array ``user_train`` (or ``user``),
     whole numbers or texts, says whose each training sample is.
     """
-    path = _existing(params)
-    raw = _load(path)
+    raw = _open(_existing(params), _whole)
+    _check_heads(raw, params.layout)
     x_train, x_test = (_images(raw[n], n, params.layout) for n in ("x_train", "x_test"))
     y_train, y_test = (_labels(raw[n], n) for n in ("y_train", "y_test"))
-    for x, y, part in ((x_train, y_train, "train"), (x_test, y_test, "test")):
-        if len(x) != len(y):
-            raise InputError(
-                f"x_{part} has {len(x)} samples and y_{part} {len(y)} labels; give one label a sample", KEY
-            )
-    if x_train.shape[1:] != x_test.shape[1:]:
-        raise InputError(
-            f"samples of x_train are {_times(x_train)}, those of x_test {_times(x_test)}; they must be alike",
-            KEY,
-        )
     if params.standardise:
         standardise(x_train, x_test, (0, 2, 3))
     classes = int(max(y_train.max(), y_test.max())) + 1
-    return ArraySet(x_train, y_train, x_test, y_test, classes, *_owners(raw, len(x_train)))
+    return ArraySet(x_train, y_train, x_test, y_test, classes, *_owners(raw))
 
 
 def _existing(params: NpzParams) -> Path:
@@ -76,21 +76,32 @@ def _existing(params: NpzParams) -> Path:
     return path
 
 
-def _load(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of the file that are of use; raises `InputError` where it is no whole .npz file or lacks one."""
+class Head(NamedTuple):
+    """What an array says of itself before its content."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+Heads = Mapping[str, Head] | Mapping[str, np.ndarray]
+T = TypeVar("T", bound=Head | np.ndarray)
+
+
+def _open(path: Path, read: Callable[[NpzFile, str], T]) -> dict[str, T]:
+    """What ``read`` makes of the arrays that are of use; raises `InputError` where it is no whole .npz file or lacks one."""
     try:
         with path.open("rb") as stream:  # opened here: where the content is wrong, numpy would leave it open
-            return _read(path, stream)
+            return _read(path, stream, read)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error}", KEY) from None
 
 
-def _read(path: Path, stream: BinaryIO) -> dict[str, np.ndarray]:
+def _read(path: Path, stream: BinaryIO, read: Callable[[NpzFile, str], T]) -> dict[str, T]:
     try:
         file = np.load(stream, allow_pickle=False)
     except (EOFError, ValueError, zipfile.BadZipFile):
         raise InputError(f"{path} is not a whole .npz file; write it with numpy.savez", KEY) from None
-    if not isinstance(file, np.lib.npyio.NpzFile):
+    if not isinstance(file, NpzFile):
         raise InputError(f"{path} holds a single array, not a .npz file; write it with numpy.savez", KEY)
     missing = [n for n in ARRAYS if n not in file.files]
     if missing:
@@ -98,28 +109,88 @@ def _read(path: Path, stream: BinaryIO) -> dict[str, np.ndarray]:
     arrays = {}
     for name in (*ARRAYS, *(n for n in OWNERS if n in file.files)):
         try:
-            array = file[name]
+            found = read(file, name)
         except (EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
             raise InputError(f"{name} of {path} cannot be read: {error}", KEY) from None
         except MemoryError:
             raise InputError(f"{name} of {path} does not fit into memory", KEY) from None
-        if not isinstance(array, np.ndarray) or not array.size:
+        if not math.prod(found.shape):
             raise InputError(f"{name} of {path} is empty", KEY)
-        arrays[name] = array
+        arrays[name] = found
     return arrays
+
+
+def _whole(file: NpzFile, name: str) -> np.ndarray:
+    array = file[name]
+    if not isinstance(array, np.ndarray):
+        raise InputError(f"{name} of the file is no array", KEY)
+    return array
+
+
+def _head(file: NpzFile, name: str) -> Head:
+    assert file.zip is not None
+    with file.zip.open(f"{name}.npy" if f"{name}.npy" in file.zip.namelist() else name) as stream:
+        version = np.lib.format.read_magic(stream)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(stream)
+    if dtype.hasobject:
+        raise ValueError("Object arrays cannot be loaded when allow_pickle=False")  # as numpy says it
+    return Head(shape, dtype)
+
+
+def _check_heads(found: Heads, layout: str) -> None:
+    """Raises `InputError` where the shapes and types of the arrays are not right, or do not fit together."""
+    x_train, x_test = (_shape_of_images(found[n], n, layout) for n in ("x_train", "x_test"))
+    y_train, y_test = (_count_labels(found[n], n) for n in ("y_train", "y_test"))
+    for x, y, part in ((x_train, y_train, "train"), (x_test, y_test, "test")):
+        if x[0] != y:
+            raise InputError(f"x_{part} has {x[0]} samples and y_{part} {y} labels; give one label a sample", KEY)
+    if x_train[1:] != x_test[1:]:
+        raise InputError(
+            f"samples of x_train are {_times(x_train)}, those of x_test {_times(x_test)}; they must be alike", KEY
+        )
+    there = [name for name in OWNERS if name in found]
+    if len(there) > 1:
+        raise InputError(f"the file has both {' and '.join(there)}; give one of them", KEY)
+    for name in there:
+        shape, kind = found[name].shape, found[name].dtype
+        if kind.kind not in "iuUS":
+            raise InputError(f"{name} holds {kind}; give whole numbers or texts", KEY)
+        if shape != x_train[:1]:
+            own = "×".join(str(n) for n in shape)
+            raise InputError(
+                f"{name} has the shape {own}; give one entry for each of {x_train[0]} training samples", KEY
+            )
+
+
+def _shape_of_images(raw: Head | np.ndarray, name: str, layout: str) -> tuple[int, ...]:
+    """Samples, channels, height, width."""
+    if raw.dtype != np.uint8 and raw.dtype.kind != "f":
+        raise InputError(f"{name} holds {raw.dtype}; give bytes (uint8) or floats", KEY)
+    samples, *shape = raw.shape or (0,)
+    if len(shape) == 2:
+        return samples, 1, *shape
+    if len(shape) != 3:
+        raise InputError(
+            f"{name} has {len(raw.shape)} axes; give [samples, height, width], or four with channels first or last", KEY
+        )
+    if _channels_last(raw.shape, name, layout):
+        return samples, shape[2], *shape[:2]
+    return samples, *shape
+
+
+def _count_labels(raw: Head | np.ndarray, name: str) -> int:
+    if raw.dtype.kind not in "iu":
+        raise InputError(f"{name} holds {raw.dtype}; labels are whole numbers from 0", KEY)
+    if len(raw.shape) != 1 and raw.shape[1:] != (1,):
+        raise InputError(f"{name} has {len(raw.shape)} axes; give one label a sample", KEY)
+    return raw.shape[0]
 
 
 def _images(raw: np.ndarray, name: str, layout: str) -> np.ndarray:
     """Float32 [samples, channels, height, width]."""
-    if raw.dtype != np.uint8 and raw.dtype.kind != "f":
-        raise InputError(f"{name} holds {raw.dtype}; give bytes (uint8) or floats", KEY)
     if raw.ndim == 3:
         raw = raw[:, None]
-    elif raw.ndim != 4:
-        raise InputError(
-            f"{name} has {raw.ndim} axes; give [samples, height, width], or four with channels first or last",
-            KEY,
-        )
     elif _channels_last(raw.shape, name, layout):
         raw = raw.transpose(0, 3, 1, 2)
     with np.errstate(over="ignore"):  # what is too large for 32 bits becomes infinite and is refused below
@@ -144,35 +215,21 @@ def _channels_last(shape: tuple[int, ...], name: str, layout: str) -> bool:
 
 def _labels(raw: np.ndarray, name: str) -> np.ndarray:
     """Int64 [samples]."""
-    if raw.dtype.kind not in "iu":
-        raise InputError(f"{name} holds {raw.dtype}; labels are whole numbers from 0", KEY)
-    if raw.ndim == 2 and raw.shape[1] == 1:
-        raw = raw[:, 0]
-    if raw.ndim != 1:
-        raise InputError(f"{name} has {raw.ndim} axes; give one label a sample", KEY)
     if raw.min() < 0:
         raise InputError(f"{name} holds the negative label {raw.min()}; labels are whole numbers from 0", KEY)
     if raw.max() >= 1_000_000:
         raise InputError(f"{name} holds the label {raw.max()}; labels count the classes from 0", KEY)
-    return raw.astype(np.int64)
+    return raw.reshape(-1).astype(np.int64)
 
 
-def _owners(arrays: dict[str, np.ndarray], samples: int) -> tuple[np.ndarray | None, tuple[str, ...]]:
+def _owners(arrays: dict[str, np.ndarray]) -> tuple[np.ndarray | None, tuple[str, ...]]:
     """The owners' numbers and names; none, where the file does not say whose its samples are."""
-    there = [name for name in OWNERS if name in arrays]
-    if not there:
+    raw = next((arrays[name] for name in OWNERS if name in arrays), None)
+    if raw is None:
         return None, ()
-    if len(there) > 1:
-        raise InputError(f"the file has both {' and '.join(there)}; give one of them", KEY)
-    name, raw = there[0], arrays[there[0]]
-    if raw.dtype.kind not in "iuUS":
-        raise InputError(f"{name} holds {raw.dtype}; give whole numbers or texts", KEY)
-    if raw.shape != (samples,):
-        shape = "×".join(str(n) for n in raw.shape)
-        raise InputError(f"{name} has the shape {shape}; give one entry for each of {samples} training samples", KEY)
     texts = np.char.decode(raw, "utf-8", "replace") if raw.dtype.kind == "S" else raw
     return numbered([str(v) for v in texts.tolist()])
 
 
-def _times(x: np.ndarray) -> str:
-    return "×".join(str(n) for n in x.shape[1:])
+def _times(shape: tuple[int, ...]) -> str:
+    return "×".join(str(n) for n in shape[1:])

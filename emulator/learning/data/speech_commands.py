@@ -120,7 +120,14 @@ def _outline(params: SpeechParams) -> Outline:
     return Outline(labels, len(found.words), params.shape, *numbered([clip.speaker for clip in found.train]))
 
 
-@data_sets.register("speech-commands", SpeechParams, fingerprint=_fingerprint, outline=_outline, owners=True)
+def _check(params: SpeechParams) -> None:
+    if params.generated is None:
+        _clips(params)
+
+
+@data_sets.register(
+    "speech-commands", SpeechParams, fingerprint=_fingerprint, outline=_outline, check=_check, owners=True
+)
 def speech_commands(params: SpeechParams) -> ArraySet:
     """Speech Commands: words of one second by many speakers, as log-mel spectrograms (Warden 2018).
 

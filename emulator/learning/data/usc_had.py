@@ -64,7 +64,12 @@ def _fingerprint(params: UscHadParams) -> str:
     return fingerprint("usc-had", params, folder, [p for paths in _trials(folder).values() for p in paths])
 
 
-@data_sets.register("usc-had", UscHadParams, fingerprint=_fingerprint, classes=ACTIVITIES, owners=True)
+def _check(params: UscHadParams) -> None:
+    if params.generated is None:
+        _trials(folder_of(params, "usc-had"))
+
+
+@data_sets.register("usc-had", UscHadParams, fingerprint=_fingerprint, check=_check, classes=ACTIVITIES, owners=True)
 def usc_had(params: UscHadParams) -> ArraySet:
     """USC-HAD: activities of people, windows of six sensors at 100 Hz (Zhang and Sawchuk 2012).
 
