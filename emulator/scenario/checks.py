@@ -96,6 +96,7 @@ def scale_of(scenario: Scenario) -> Scale:
         own_public=scenario.data.public_set is None,
         shape=_known_of_set(scenario, "shape"),
         owners=bool(scenario.data.set.plugin.facts.get("owners")),
+        clusters=bool(scenario.data.partition.plugin.facts.get("clusters")),
     )
 
 
@@ -165,7 +166,7 @@ def _of_choices(value: Any, path: Path_, scale: Scale) -> Iterator[tuple[Path_, 
     """What each plug-in says of its own parameters in a fleet of this scale."""
     if isinstance(value, Chosen):
         for key, message in value.params.problems(scale):
-            yield (*path, key) if key else path, message
+            yield (*path, *(key.split(".") if key else ())), message
         yield from _of_choices(value.params, path, scale)
     elif isinstance(value, BaseModel):
         for name in type(value).model_fields:
