@@ -52,6 +52,12 @@ class Scale:
     own_public: bool = True  # whether those are of the clients' own data set
     shape: tuple[int, ...] | None = None  # of a sample
     owners: bool = True  # whether samples may belong to somebody
+    clusters: bool = False  # whether clients belong to true clusters
+
+    @property
+    def largest_edge(self) -> int:
+        """Clients of the edge that has most (all clients where there are no edges)."""
+        return -(-self.clients // max(self.edges, 1))
 
 
 class Params(BaseModel):

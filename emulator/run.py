@@ -143,7 +143,8 @@ def play(session: Session) -> None:
         finish(session.env, session.env.process(session.scenario.method(session)))
     except DeadEndError as error:
         when = f"after {session.world.now:g} emulated seconds, in round {session.rounds + 1}"
-        raise HflError(f"nothing happens any more {when}: the method waits for something that nobody does") from error
+        why = session.world.waited_for() or "the method waits for something that nobody does"
+        raise HflError(f"nothing happens any more {when}: {why}") from error
 
 
 @contextlib.contextmanager
@@ -222,7 +223,7 @@ def assemble(scenario: Scenario, lab: AnyLab, ledger: Ledger | None = None) -> S
     """World and session of a scenario, ready to run its method."""
     facts = lab.model_facts
     ledger = ledger or Ledger()
-    env = new_clock()
+    env = new_clock(scenario.topology.clients)
     fleet = Fleet(scenario.topology, scenario.seed)
     workload = Workload(facts.state_size * BYTES_PER_PARAMETER, facts.forward_flops, facts.parameters)
     traces = played(scenario.topology, scenario.seed)
@@ -232,6 +233,7 @@ def assemble(scenario: Scenario, lab: AnyLab, ledger: Ledger | None = None) -> S
     world = World(env, fleet, network, workload, ledger, traces.speeds, disturbed)
     powers = {name: device.power for name, device in zip(fleet.client_names, fleet.client_devices, strict=True)}
     session = Session(scenario, world, lab, Meter(ledger, powers))
+    env.where = lambda: f"in round {session.rounds + 1}"
     if scenario.attacks is not None:
         session.attack = scenario.attacks(session)
     return session

@@ -37,6 +37,7 @@ class _Steps:
     values: array[float]
     sums: array[float]  # the integral up to each edge
     changes_s: array[float]  # the edges after 0 at which the value changes; the period too, if starting over changes it
+    least: float  # of the values
 
     @property
     def period_s(self) -> float:
@@ -87,7 +88,8 @@ class StepFunction:
             raise ValueError("the values are too large to add up")
         after = np.concatenate((levels[1:], levels[:1] if period_s is not None else levels[-1:]))
         changes = edges[1:][levels != after]
-        return cls(_Steps(*(array("d", a.tobytes()) for a in (edges, levels, sums, changes))))
+        arrays = [array("d", a.tobytes()) for a in (edges, levels, sums, changes)]
+        return cls(_Steps(arrays[0], arrays[1], arrays[2], arrays[3], float(levels.min())))
 
     @classmethod
     def constant(cls, value: float) -> StepFunction:
@@ -152,6 +154,11 @@ class StepFunction:
     def peak(self) -> float:
         """The highest value that it ever has, from the start of its steps."""
         return max(self._steps.values) * self.factor
+
+    @property
+    def least(self) -> float:
+        """The lowest value that it ever has, from the start of its steps."""
+        return self._steps.least * self.factor
 
     @property
     def times_s(self) -> Floats:

@@ -8,11 +8,12 @@ to be; it goes with formations that take a number of ``groups``.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from emulator.registry import NoParams, Params, schedules
+from emulator.registry import NoParams, Params, Scale, schedules
 
 
 class EveryParams(Params):
@@ -41,6 +42,11 @@ class GrowingParams(Params):
     )
     rate: Annotated[float, Field(gt=0, le=1e6)] = Field(description="how fast (α)")
     start: Annotated[int, Field(ge=1)] = Field(1, description="groups in the first round (β)")
+
+    def problems(self, scale: Scale) -> Iterator[tuple[str, str]]:
+        """There are never more groups than clients."""
+        if self.start > scale.clients:
+            yield "start", f"{self.start} groups cannot be formed from {scale.clients} clients"
 
 
 def growing_count(round_index: int, clients: int, params: GrowingParams) -> int:

@@ -20,6 +20,10 @@ class EqualSizes(Params):
         if self.size > scale.clients:
             yield "size", f"groups of {self.size} clients or more cannot be formed from {scale.clients}"
 
+    def largest(self, clients: int) -> int:
+        """The fact ``largest`` of a rule with these sizes."""
+        return -(-clients // max(1, clients // self.size))
+
 
 class LeastSize(Params):
     """For rules that make one group after another."""

@@ -10,6 +10,7 @@ known.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, cast
@@ -20,7 +21,8 @@ from pydantic import Field
 
 from emulator.learning.lab import Handle
 from emulator.methods.estimators import learn
-from emulator.methods.forming import charge_formation, enquiry, form, present, until_somebody
+from emulator.methods.forming import charge_formation, enquiry, form, next_return, present, until_somebody
+from emulator.methods.limits import check_groups
 from emulator.methods.memory import RuleMemory
 from emulator.methods.session import Session
 from emulator.methods.slots import GroupSlots
@@ -33,6 +35,8 @@ from emulator.world.world import Steps
 _AT_ONCE = (
     1e-9  # relative: chains that return so shortly after one another return together; rounding may set them apart
 )
+
+MOST_LOST = 100  # passes in a row from which nothing comes back: a window ends then with what it has
 
 
 class AsynchronousParams(GroupSlots):
@@ -65,6 +69,7 @@ def asynchronous(session: Session, params: AsynchronousParams) -> Steps:
     needs = params.formation.plugin.facts["needs"]
     estimates = yield from learn(session, needs, params.estimator, enquiry(session, params))
     groups = form(session, params, 1, estimates)
+    check_groups(params, groups, 1)
     yield from charge_formation(session, params.formation, groups, 1, estimates)
     t = 0
     while True:
@@ -118,6 +123,7 @@ class Window:
         self._free = set(range(len(groups)))
         self._waiting: list[tuple[int, int | None, simpy.Event]] = []  # chain, where it comes from, where it may go
         self._dealing = False
+        self._lost = 0  # passes in a row from which nothing came back
         self._rng = stream(session.seed, "next group", begins + 1)
 
     def follow(self, chain: Chain, memory: RuleMemory, first_bytes: int, model_bytes: int) -> Steps:
@@ -141,6 +147,8 @@ class Window:
                 chain.at, size = None, model_bytes
                 if outcome is not None:
                     self._passed(chain, outcome)
+                else:
+                    self._failed()
             self._free.add(number)
 
     def closed(self) -> bool:
@@ -151,7 +159,13 @@ class Window:
         chain.latest = outcome.model
         chain.passes += 1
         chain.samples += outcome.samples
+        self._lost = 0
         if chain.passes == self._rounds and not self.closed():
+            self.over.succeed()
+
+    def _failed(self) -> None:
+        self._lost += 1
+        if self._lost == MOST_LOST and not self.closed():
             self.over.succeed()
 
     def _ask(self, chain: Chain, place: int | None) -> simpy.Event:
@@ -165,23 +179,27 @@ class Window:
 
     def _deal(self) -> Steps:
         """Gives groups that are free and have somebody there to the chains that wait."""
-        world = self._session.world
-        while True:
+        world, only_one = self._session.world, len(self._groups) == 1
+        for waits in itertools.count():
             yield world.env.timeout(_AT_ONCE * world.now)
             if self.closed():
                 return
             there = [g for g in sorted(self._free) if present(self._session, self._params, self._groups[g]) is not None]
-            if there or len(self._free) < len(self._groups):
+            self._waiting.sort(key=lambda waiting: waiting[0])
+            dealt = list(deal(self._waiting, there, self._rng, only_one))
+            if dealt or len(self._free) < len(self._groups):
                 break
-            back = world.until_return()  # nobody is there, and nothing is under way
-            if back is None:
+            # Nobody is there but where they come from, and nothing is under way.
+            back = next_return(self._session, waits, self._params.min_members)
+            if back is not None:
+                yield back
+            elif there:
+                only_one = True
+            else:
                 self.over.succeed()
                 return
-            yield back
         self._dealing = False
-        self._waiting.sort(key=lambda waiting: waiting[0])
-        only_one = len(self._groups) == 1
-        for waiting, group in list(deal(self._waiting, there, self._rng, only_one)):
+        for waiting, group in dealt:
             self._waiting.remove(waiting)
             self._free.discard(group)
             waiting[2].succeed(group)

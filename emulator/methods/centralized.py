@@ -48,23 +48,24 @@ def centralized(session: Session, params: CentralizedParams) -> Steps:
     model = lab.initial()
     session.begin(model)
     arrived: set[int] = set()
+    first = world.env.event()
 
     def steps(client: int) -> Steps:
         size = int(samples[client]) * sample_bytes
         if not (yield world.send(world.fleet.client_names[client], CLOUD, size, Tag("samples"))):
             return False
         arrived.add(client)
+        if not first.triggered:
+            first.succeed()
         return True
 
-    yield from ask_everybody(session, steps)
+    through = yield from ask_everybody(session, steps)
+    if not arrived and (yield from session.wait(first | through, model)):
+        return
+    if not arrived:
+        session.end_early(NOBODY_LEFT, model)
+        return
     for t in itertools.count(1):
-        while not arrived:
-            back = world.until_return()
-            if back is None:
-                session.end_early(NOBODY_LEFT, model)
-                return
-            if (yield from session.wait(back, model)):
-                return
         here = tuple(sorted(arrived))
         flops = PASSES * world.workload.flops(local.batch_size, params.local().step_flops)
         yield world.serve(CLOUD, flops * local.epochs * int(samples[list(here)].sum()), Tag("training", t))

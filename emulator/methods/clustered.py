@@ -12,18 +12,18 @@ the run.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
 from pydantic import Field
 
-from emulator.errors import InputError
 from emulator.learning.lab import Handle
 from emulator.ledger import Tag
 from emulator.methods.clusters import Clusters, cluster_row
 from emulator.methods.forming import somebody
+from emulator.methods.limits import check_deadline, check_trained
 from emulator.methods.memory import RuleMemory
 from emulator.methods.merging import merged
 from emulator.methods.session import NOBODY_LEFT, Session
@@ -35,6 +35,7 @@ from emulator.registry import (
     Bipartition,
     Chosen,
     Params,
+    Scale,
     SplitTime,
     group_operations,
     methods,
@@ -85,6 +86,12 @@ class ClusteredParams(OneServer):
         (), strict=False, description="rounds of which the similarity of all updates is written down, layer by layer"
     )
 
+    def problems(self, scale: Scale) -> Iterable[tuple[str, str]]:
+        """What does not fit this fleet, or its data."""
+        yield from super().problems(scale)
+        if self.misplaced is not None and not scale.clusters:
+            yield "misplaced", "needs a partition that makes clusters, such as 'label-blocks'"
+
 
 @methods.register("clustered", ClusteredParams, clusters=True)
 def clustered(session: Session, params: ClusteredParams) -> Steps:
@@ -100,6 +107,7 @@ def clustered(session: Session, params: ClusteredParams) -> Steps:
             if (yield from session.wait(fleet.news, fleet.now())):
                 return
         if session.end_round(t, fleet.now()):
+            check_trained(session, fleet.trained, "wait_for_members")
             return
 
 
@@ -130,8 +138,14 @@ class Tree:
         self._reorganised = False
         self.server = params.server(session.world.fleet)
         self.news = session.env.event()
+        self.trained = False  # whether any round gave a model so far
         if params.wait_for_members.kind != "all":
             session.world.watch()
+            size = session.world.workload.model_bytes * self._memory.rule.vectors
+            first_bytes, at_edge = 0 if params.initial_model == "seed" else size, params.aggregator == "edge"
+            check_deadline(
+                session, "wait_for_members", params.wait_for_members, params.local, first_bytes, size, at_edge
+            )
 
     @property
     def leaves(self) -> list[Cluster]:
@@ -224,6 +238,7 @@ class Tree:
         waits = Waits(params.wait_for_members, len(group.members), min(params.min_members, len(cluster.members)))
         left = yield from members_work(session, group, at, waits)
         if left is not None:
+            self.trained = True
             before, trained = cluster.model, train_each(session, cluster.model, left, at)
             updates = {c: _difference(session, model, before) for c, model in trained.items()}
             after = averaged(session, trained)
@@ -315,8 +330,7 @@ class Tree:
 def misplaced(session: Session, params: Misplaced) -> Halves:
     """The clients of half of the true clusters, and the others, but for a share of all that are on the wrong side."""
     truth = session.lab.clients.clusters
-    if truth is None:
-        raise InputError("needs a partition that makes clusters, such as 'label-blocks'", "method.misplaced")
+    assert truth is not None  # `ClusteredParams.problems` has seen to it
     first = np.isin(truth, np.unique(truth)[: max(1, len(np.unique(truth)) // 2)])
     wrong = stream(session.seed, "misplaced").choice(len(truth), int(params.share * len(truth) + 0.5), replace=False)
     first[wrong] = ~first[wrong]

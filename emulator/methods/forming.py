@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import simpy
 
+from emulator.errors import HflError
 from emulator.grouping.diagnostics import Grouping, diagnose
 from emulator.grouping.view import ClientView, Counts, Floats, group_view
 from emulator.ledger import Tag
@@ -19,6 +22,10 @@ from emulator.registry import Chosen
 from emulator.rng import stream
 from emulator.world.fleet import CLOUD, Fleet
 from emulator.world.world import Steps
+
+# How often somebody may come back without a round that can begin: so many times, and so many more for each client.
+RETURNS = 100_000
+RETURNS_A_CLIENT = 100
 
 
 def form_groups(
@@ -120,14 +127,33 @@ def form(
 
 def until_somebody(session: Session, params: GroupSlots, groups: Sequence[Group], model: Models) -> Steps:
     """Waits until there is a group that can work; returns those that can, with the members that are there. Empty: never."""
-    while not (ready := [g for g in (present(session, params, g) for g in groups) if g is not None]):
-        back = session.world.until_return()
+    for waits in itertools.count():
+        ready = [g for g in (present(session, params, g) for g in groups) if g is not None]
+        if ready:
+            return ready
+        back = next_return(session, waits, params.min_members)
         if back is None:
             session.end_early(NOBODY_LEFT, model)
             return []
         if (yield from session.wait(back, model)):
             return []
-    return ready
+
+
+def next_return(session: Session, waits: int, least: int) -> simpy.Event | None:
+    """Happens when somebody comes back; None where nobody does. ``waits`` before it were in vain: never were ``least`` there.
+
+    Raises `HflError` where they were so many that it may go on for ever, and the run has no time at which it ends.
+    """
+    scenario, world = session.scenario, session.world
+    if scenario.stop.time is None and waits >= RETURNS + RETURNS_A_CLIENT * scenario.topology.clients:
+        message = (
+            f"after {world.now:g} emulated seconds, in round {session.rounds + 1}, no round can begin: {waits:,} times"
+        )
+        raise HflError(
+            f"{message} somebody came back, and never were {least} members of a group there at once; "
+            "lower 'method.min_members', or say with 'stop.time' how long to wait"
+        )
+    return world.until_return()
 
 
 def present(session: Session, params: GroupSlots, group: Group) -> Group | None:
@@ -136,8 +162,10 @@ def present(session: Session, params: GroupSlots, group: Group) -> Group | None:
     if world.all_present:
         return group
     server = world.server(group.aggregator)
-    members = [] if server is None else world.present(group.members, server)
-    if server is None or len(members) < params.min_members:
+    if server is None or not world.connected(server):
+        return None
+    members = world.present(group.members, server)
+    if params.taking_part(len(members)) < params.min_members:
         return None
     return replace(group, aggregator=server, members=tuple(members))
 
@@ -145,12 +173,12 @@ def present(session: Session, params: GroupSlots, group: Group) -> Group | None:
 def somebody(session: Session, aggregator: str, number: int, members: Sequence[int], least: int) -> Steps:
     """Waits until so many of these clients are there; returns them as a group of this number. None: never."""
     world = session.world
-    while True:
+    for waits in itertools.count():
         server = world.server(aggregator)
         there = [] if server is None else world.present(members, server)
         if server is not None and len(there) >= least:
             return Group(number, server, tuple(there))
-        back = world.until_return()
+        back = next_return(session, waits, least)
         if back is None:
             return None
         yield back

@@ -23,7 +23,6 @@ import numpy as np
 import simpy
 from pydantic import Field
 
-from emulator.errors import InputError
 from emulator.grouping.aggregation import SampledGroups
 from emulator.grouping.sampling import draw
 from emulator.grouping.view import Floats, group_view
@@ -34,15 +33,17 @@ from emulator.methods.dividing import Dividing, divide
 from emulator.methods.estimators import learn
 from emulator.methods.forming import charge_formation, enquiry, form, until_somebody
 from emulator.methods.headers import Headers
+from emulator.methods.limits import check_deadline, check_groups, check_trained
 from emulator.methods.memory import RuleMemory
 from emulator.methods.session import Session
-from emulator.methods.slots import GroupSlots, chosen_by_default
+from emulator.methods.slots import GroupSlots, chosen_by_default, too_soon
 from emulator.methods.training import Group, GroupRound, Outcome, Waits
 from emulator.methods.waiting import gather
 from emulator.registry import Aggregation, Sampling, Scale, Schedule, Waiting, methods
 from emulator.rng import stream
 from emulator.scenario.schema import Count
 from emulator.world.fleet import CLOUD
+from emulator.world.operations import least_members
 from emulator.world.world import Steps
 
 
@@ -85,9 +86,63 @@ class GroupedParams(GroupSlots):
                 "schedule",
                 f"'{self.schedule.kind}' says how many groups there are, and formation '{self.formation.kind}' does not take it",
             )
+        if self.dividing is not None and self.dividing.clusters > scale.clients:
+            yield "dividing.clusters", f"{self.dividing.clusters} clusters, but only {scale.clients} clients"
+        if any(key in ("aggregator", "formation") for key, _ in found):
+            return
         wanted, most = getattr(self.sampling.params, "groups", None) or 0, self.most_groups(scale)
-        if wanted > most and not any(key in ("aggregator", "formation") for key, _ in found):
+        if wanted > most:
             yield "sampling", f"{wanted} groups a round, but no more than {most} can be formed"
+        elif not found:
+            yield from self.beyond(self.taking_part(self.sizes(scale)[-1]), self.sampled(most))
+
+    def beyond(self, members: int, groups: int) -> Iterable[tuple[str, str]]:
+        """Quorums that are never reached: no more than so many members of a group take part in a round, and so many groups."""
+        for key, most, what in (("members", members, "members of a group"), ("groups", groups, "groups")):
+            count = getattr(getattr(self, f"wait_for_{key}").params, "count", None) or 0
+            if count > most:
+                yield f"wait_for_{key}.count", f"waits for {count}, but no more than {most} {what} take part in a round"
+
+    def sampled(self, groups: int) -> int:
+        """How many of so many groups train in a round."""
+        everyone = self.sampling.plugin.facts.get("everyone", False)
+        return groups if everyone else min(self.sampling.params.count(groups), groups)
+
+    def most_groups(self, scale: Scale) -> int:
+        """See `GroupSlots.most_groups`. Clusters have groups of their own."""
+        clusters = 1 if self.dividing is None else self.dividing.clusters
+        return min(super().most_groups(scale) * clusters, scale.clients)
+
+    def sizes(self, scale: Scale) -> Sequence[int]:
+        """See `GroupSlots.sizes`. They may be any where clients are divided, or a schedule says how many groups there are."""
+        if self.dividing is None and "count" not in self.schedule.plugin.facts:
+            return super().sizes(scale)
+        return range(1, 1 + (scale.largest_edge if self.aggregator == "edge" else scale.clients))
+
+    def hindrance(self, members: int) -> tuple[str, str] | None:
+        """See `GroupSlots.hindrance`."""
+        asked, least = self.taking_part(members), self.min_members
+        if asked < least <= members:
+            part = f"no more than {asked} of {members} members take part in a round (by 'participation')"
+            return "min_members", f"{part}, so every round is given up; say {asked} or less"
+        if members < least:
+            return super().hindrance(members)
+        enough = self.wait_for_members(asked, self.wanted(asked)).wanted
+        if enough < least:
+            return "wait_for_members", too_soon(enough, asked, least, "'min_members'")
+        least = least_members(self.group_operation, asked)
+        if enough < least:
+            return "wait_for_members", too_soon(enough, asked, least, f"'{self.group_operation.kind}'")
+        return None
+
+    def taking_part(self, members: int) -> int:
+        """See `GroupSlots.taking_part`."""
+        wanted = self.participation * members
+        return min(members, max(1, int(wanted * (1 + self.over_selection) + 0.5)))
+
+    def wanted(self, asked: int) -> int:
+        """How many of so many members that were drawn are wanted: all but those drawn beyond."""
+        return max(1, int(asked / (1 + self.over_selection) + 0.5))
 
 
 @methods.register("grouped", GroupedParams)
@@ -99,19 +154,24 @@ def grouped(session: Session, params: GroupedParams) -> Steps:
     full_bytes = session.world.workload.model_bytes * memory.rule.vectors
     if any(slot.kind != "all" for slot in (params.wait_for_members, params.wait_for_groups)):
         session.world.watch()
-        check_deadlines(session, params, full_bytes)
+        first_bytes, at_edges = 0 if params.initial_model == "seed" else full_bytes, params.aggregator != "cloud"
+        for key, within in (("wait_for_members", 0), ("wait_for_groups", params.group_rounds)):
+            how = getattr(params, key)
+            check_deadline(session, key, how, params.local, first_bytes, full_bytes, at_edges, within)
     session.begin(model)
     needs = (*params.formation.plugin.facts["needs"], *params.sampling.plugin.facts["needs"])
     estimates = yield from learn(session, needs, params.estimator, enquiry(session, params))
     groups: list[Group] = []
     headers = Headers(session, params) if params.training.plugin.facts.get("headers") else None
     clusters = one_cluster(model, session.scenario.topology.clients)
+    trained = False  # whether any group came back so far
     for t in itertools.count(1):
         if params.dividing is not None and t == params.dividing.round + 1:
             clusters = yield from divide(session, params.dividing, params.local, clusters.models[0], t)
             groups = []
         if not groups or params.schedule(t - 1, len(clusters.of)):
             groups = form(session, scheduled(session, params, t), t, estimates, clusters.of)
+            check_groups(params, groups, t)
             yield from charge_formation(session, params.formation, groups, t, estimates)
         able = groups if headers is None else (yield from headers.settled(groups, t, clusters))
         ready = yield from until_somebody(session, params, able, clusters)
@@ -125,7 +185,9 @@ def grouped(session: Session, params: GroupedParams) -> Steps:
         ]
         outcomes = yield from global_round(session, params, chosen, clusters.models, rounds)
         clusters = clusters.but(average(session, params, chosen, outcomes, draws, memory))
+        trained = trained or bool(outcomes)
         if session.end_round(t, clusters):
+            check_trained(session, trained, "wait_for_members", "wait_for_groups")
             return
 
 
@@ -172,23 +234,6 @@ def global_round(
     return {number: work[number].value for number in back}
 
 
-def check_deadlines(session: Session, params: GroupedParams, model_bytes: int) -> None:
-    """Raises `InputError` where a deadline is shorter than any possible round."""
-    world, samples, local = session.world, session.lab.clients.samples, params.local.params
-    first_bytes = 0 if params.initial_model == "seed" else model_bytes
-    fastest_s = min(
-        world.fastest_s(c, first_bytes, model_bytes, int(samples[c]), local.epochs, local.batch_size)
-        for c in range(len(samples))
-    )
-    for name, least_s in (("wait_for_members", fastest_s), ("wait_for_groups", fastest_s * params.group_rounds)):
-        after_s = getattr(getattr(params, name).params, "after", None)
-        if after_s is not None and after_s < least_s:
-            message = f"the deadline of {after_s:g} s is shorter than any possible round: the fastest client needs"
-            raise InputError(
-                f"{message} {least_s:.4g} s to get the model, train it and send it back", f"method.{name}.after"
-            )
-
-
 def scheduled(session: Session, params: GroupedParams, t: int) -> GroupedParams:
     """The parameters with as many groups as the schedule wants in a round, where it says so."""
     rule = params.schedule.plugin.facts.get("count")
@@ -212,9 +257,7 @@ def sample(session: Session, params: GroupedParams, groups: Sequence[Group], t: 
     """The groups of this round, with the clients that take part, and how they were drawn."""
     view = group_view(session.lab.clients.label_counts, [g.everybody for g in groups])
     log_weights = params.sampling(view)
-    everyone = params.sampling.plugin.facts.get("everyone", False)
-    count = len(groups) if everyone else min(params.sampling.params.count(len(groups)), len(groups))
-    picked = draw(log_weights, count, stream(session.seed, "sampling", t))
+    picked = draw(log_weights, params.sampled(len(groups)), stream(session.seed, "sampling", t))
     chosen = [participants(session, params, groups[i], t) for i in picked]
     samples = session.lab.clients.samples
     apart = params.training.plugin.facts.get("headers", False)  # then groups do not train on all samples that there are
@@ -238,8 +281,7 @@ def participants(session: Session, params: GroupedParams, group: Group, t: int) 
     """The group with the members that take part in this round."""
     if params.participation == 1.0:
         return group
-    wanted = params.participation * len(group.members)
-    count = min(len(group.members), max(1, int(wanted * (1 + params.over_selection) + 0.5)))
+    count = params.taking_part(len(group.members))
     rng = stream(session.seed, "participation", t, group.number)
     return replace(group, members=tuple(sorted(int(c) for c in rng.choice(group.members, count, replace=False))))
 
@@ -264,8 +306,7 @@ def group_process(
     if arrival is not None and not (yield arrival):
         return None
     outcome: Outcome | None = None
-    wanted = max(1, int(len(group.members) / (1 + params.over_selection) + 0.5))  # of those who were drawn
-    waits = Waits(params.wait_for_members, wanted, params.min_members)
+    waits = Waits(params.wait_for_members, params.wanted(len(group.members)), params.min_members)
     for at in rounds:
         outcome = yield from params.training(session, group, model, at, waits)
         if outcome is None:

@@ -16,6 +16,7 @@ from emulator.learning.lab import Handle
 from emulator.ledger import Tag
 from emulator.methods.clusters import Clusters, cluster_row
 from emulator.methods.forming import somebody
+from emulator.methods.limits import check_deadline, check_trained
 from emulator.methods.session import NOBODY_LEFT, Session
 from emulator.methods.slots import OneServer
 from emulator.methods.training import Group, averaged
@@ -43,8 +44,13 @@ def ifca(session: Session, params: IfcaParams) -> Steps:
     world, lab = session.world, session.lab
     everybody = range(session.scenario.topology.clients)
     server = params.server(world.fleet)
+    trained = False  # whether any round gave a model so far
     if params.wait_for_members.kind != "all":
         world.watch()
+        size = world.workload.model_bytes * params.local().vectors
+        first_bytes = 0 if params.initial_model == "seed" else size * params.clusters
+        at_edge = params.aggregator == "edge"
+        check_deadline(session, "wait_for_members", params.wait_for_members, params.local, first_bytes, size, at_edge)
     clusters = Clusters(tuple(lab.initial(k) for k in range(params.clusters)), np.zeros(len(everybody), dtype=np.int64))
     session.begin(clusters)
     for t in itertools.count(1):
@@ -57,8 +63,9 @@ def ifca(session: Session, params: IfcaParams) -> Steps:
             return
         back = yield from _try_and_train(session, params, group, t)
         if len(back) >= params.min_members:
-            clusters = _choose(session, params, clusters, back, t)
+            clusters, trained = _choose(session, params, clusters, back, t), True
         if session.end_round(t, clusters):
+            check_trained(session, trained, "wait_for_members")
             return
 
 

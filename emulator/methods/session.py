@@ -20,6 +20,7 @@ from emulator.methods.attacks import Attack
 from emulator.methods.clusters import Clusters, cluster_metrics, one_cluster
 from emulator.registry import Params
 from emulator.scenario.schema import Scenario
+from emulator.world.network import happens_at
 from emulator.world.world import World
 
 METRICS = (
@@ -106,7 +107,7 @@ class Session:
         if limit_s is None:
             yield event
             return False
-        yield event | self.env.timeout(max(0.0, limit_s - self.world.now))
+        yield event | happens_at(self.env, max(limit_s, self.world.now))
         if event.processed:
             return False
         self.end_early("time", model)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from pydantic import Field
@@ -13,10 +13,17 @@ from emulator.registry import Estimator, Formation, GroupOperation, LocalRule, S
 from emulator.scenario.schema import Count
 from emulator.world.fleet import CLOUD, Fleet
 
+PROBED = 200  # sizes of groups for which limits are tried, where more are possible
+
 
 def chosen_by_default(kind: str, description: str) -> Any:
     """A field for a choice that is made where the scenario makes none."""
     return Field({"kind": kind}, validate_default=True, description=description)
+
+
+def too_soon(enough: int, asked: int, least: int, whose: str) -> str:
+    """What is wrong with waiting for so few that every round is given up."""
+    return f"goes on with {enough} of {asked}, and {whose} needs {least}, so every round is given up; wait for {least}"
 
 
 class OneServer(MethodParams):
@@ -39,6 +46,17 @@ class OneServer(MethodParams):
             )
         if self.local().remember is not None:
             yield "local", f"'{self.local.kind}' has a memory that belongs to one global model; take another"
+        everybody, enough = scale.clients, self.wait_for_members(scale.clients, scale.clients).wanted
+        count = getattr(self.wait_for_members.params, "count", None) or 0
+        if count > everybody:
+            yield "wait_for_members.count", f"waits for {count}, but there are only {everybody} clients"
+        if self.min_members > everybody:
+            yield (
+                "min_members",
+                f"there are only {everybody} clients, so every round is given up; say {everybody} or less",
+            )
+        elif enough < self.min_members:
+            yield "wait_for_members", too_soon(enough, everybody, self.min_members, "'min_members'")
 
     def server(self, fleet: Fleet) -> str:
         """The node that averages."""
@@ -92,6 +110,35 @@ class GroupSlots(MethodParams):
                 )
             if self.min_members > 1:
                 yield "min_members", f"with '{self.training.kind}' one member trains for all; leave it at 1"
+        elif smallest <= here:
+            yield from self.hindered(self.sizes(scale))
+
+    def sizes(self, scale: Scale) -> Sequence[int]:
+        """Numbers of members that groups can have, as far as they are known before groups are formed: some, the largest last."""
+        facts, at_edges = self.formation.plugin.facts, self.aggregator == "edge"
+        places = {scale.smallest_edge, scale.largest_edge} if at_edges else {scale.clients}
+        largest = max(facts["largest"](self.formation.params, n) if "largest" in facts else n for n in places)
+        least = 1 if "most" in facts else facts["smallest"](self.formation.params)
+        if self.formation.kind == "all":
+            least = min(places)
+        return (*range(least, largest, max(1, (largest - least) // PROBED)), largest)
+
+    def hindered(self, sizes: Sequence[int]) -> Iterable[tuple[str, str]]:
+        """Why groups of all these sizes would give up every round, although everybody is there; nothing where one does not."""
+        reason = self.hindrance(sizes[-1])
+        if reason is not None and all(self.hindrance(size) is not None for size in sizes):
+            yield reason
+
+    def hindrance(self, members: int) -> tuple[str, str] | None:
+        """Why a group of so many members gives up every round, although all are there: a key and a message; None: it does not."""
+        if self.min_members <= members:
+            return None
+        few = f"no group has {self.min_members} members (the largest has {members})"
+        return "min_members", f"{few}, so every round is given up; say {members} or less"
+
+    def taking_part(self, members: int) -> int:
+        """How many of a group's members that are there take part in a round."""
+        return members
 
     def most_groups(self, scale: Scale) -> int:
         """How many groups there can be at most."""

@@ -220,9 +220,11 @@ def sequential(
     holders: list[tuple[str, Handle, tuple[int, ...]]] = [(group.aggregator, model, ())]
 
     def hand_on(receiver: str) -> Steps:
-        """Sends the latest model that somebody still has."""
-        size = at.down_bytes if len(holders) == 1 else at.up_bytes
-        while not (yield world.send(holders[-1][0], receiver, size, tag, via=group.aggregator)):
+        """Sends the latest model that somebody still has, unless it is the receiver who has it."""
+        while holders[-1][0] != receiver:
+            size = at.down_bytes if len(holders) == 1 else at.up_bytes
+            if (yield world.send(holders[-1][0], receiver, size, tag, via=group.aggregator)):
+                return True
             if len(holders) == 1 or world.is_up(holders[-1][0]):
                 return False
             holders.pop()
@@ -235,7 +237,7 @@ def sequential(
             stream(session.seed, "chain", at.round, group.number, place).shuffle(order)
         for client in order:
             samples = int(session.lab.clients.samples[client])
-            if holders[-1][0] != names[client] and not (yield from hand_on(names[client])):
+            if not (yield from hand_on(names[client])):
                 continue
             extra = at.memory.rule.step_flops
             if (yield world.train(client, samples, local.epochs, local.batch_size, tag.but("training"), extra)):
@@ -247,7 +249,7 @@ def sequential(
                 holders.append((names[client], trained, (*passed, client)))
     if params.ring and len(holders) > 1:
         first = holders[1][0]
-        if holders[-1][0] != first and (yield from hand_on(first)):
+        if (yield from hand_on(first)) and holders[-1][0] != first:
             holders.append((first, *holders[-1][1:]))
     back = yield from hand_on(group.aggregator)
     _, trained, passed = holders[-1]

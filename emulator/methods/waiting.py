@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
@@ -12,7 +12,7 @@ import simpy
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from emulator.registry import NoParams, Params, Scale, waitings
+from emulator.registry import NoParams, Params, waitings
 from emulator.scenario.schema import Count
 from emulator.units import PositiveSeconds
 from emulator.world.world import Steps, World
@@ -44,11 +44,6 @@ class QuorumParams(Params):
         if self.count is not None and self.share is not None:
             raise PydanticCustomError("quorum", "give 'count' or 'share', not both")
         return self
-
-    def problems(self, scale: Scale) -> Iterable[tuple[str, str]]:
-        """More than there are."""
-        if self.count is not None and self.count > scale.clients:
-            yield "count", f"waits for {self.count}, but there are only {scale.clients} clients"
 
 
 @waitings.register("all")

@@ -94,6 +94,7 @@ def scale_of(scenario: Scenario) -> Scale:
         own_public=scenario.data.public_set is None,
         shape=_known_of_set(scenario, "shape"),
         owners=bool(scenario.data.set.plugin.facts.get("owners")),
+        clusters=bool(scenario.data.partition.plugin.facts.get("clusters")),
     )
 
 
@@ -163,4 +164,4 @@ def _of_choices(value: Any, path: Path_, scale: Scale) -> Iterator[tuple[Path_, 
     """What each plug-in says of its own parameters in a fleet of this scale."""
     for place, chosen in choices(value, path):
         for key, message in chosen.params.problems(scale):
-            yield (*place, key) if key else place, message
+            yield (*place, *(key.split(".") if key else ())), message

@@ -58,6 +58,10 @@ class Activities:
         ends.callbacks.append(done)
         return activity.over
 
+    def nodes(self) -> list[str]:
+        """The nodes and links at which something is under way."""
+        return [place for place in self._at if isinstance(place, str)]
+
     def cut(self, place: Place) -> None:
         """Cuts off all that is under way at a place."""
         for activity in list(self._at.get(place, ())):

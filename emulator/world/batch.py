@@ -22,7 +22,7 @@ from emulator.ledger import COMPUTE, GROUP_OPERATION, TRANSFER, Tag
 from emulator.registry import Chosen
 from emulator.world.fleet import Fan, Numbers
 from emulator.world.flows import happen
-from emulator.world.network import Instants, Places, happens_at, last
+from emulator.world.network import EVERYONE, Instants, Places, at, happens_at, last
 from emulator.world.operations import Meeting, OperationCost
 
 if TYPE_CHECKING:
@@ -158,13 +158,11 @@ class Crew:
             trained_s = some._trained_at(theirs, received_s)
 
             def booked(sent: Numbers, instants_s: Instants) -> None:
-                waiting_here[0] -= len(sent)
-                if not waiting_here[0]:
-                    some._book(some._down[0], start_s, received_s, down_bytes, tag)
-                    some._book_training(theirs, tag, received_s, trained_s)
+                # With each upload what led to it, and no more: a run may end while others are still at work.
+                some._book(some._down[0], start_s, received_s, down_bytes, tag, sent)
+                some._book_training(theirs, tag, received_s, trained_s, sent)
                 note(mine[sent], instants_s)
 
-            waiting_here = [len(mine)]
             some._send_each(trained_s, up_bytes, tag, booked)
 
         for part, fan in zip(self._parts, self._down, strict=True):
@@ -238,9 +236,12 @@ class Crew:
         world.env.all_of(sent).callbacks.append(all_arrived)
         return arrived
 
-    def _book(self, fan: Fan, start_s: Instants, ends_s: Instants, size_bytes: int, tag: Tag) -> None:
-        """Rows of transfers that have arrived: one for each and each hop."""
-        names = self._names if len(self._parts) == 1 else self._batch.names[fan.clients]
+    def _book(
+        self, fan: Fan, start_s: Instants, ends_s: Instants, size_bytes: int, tag: Tag, places: Places = EVERYONE
+    ) -> None:
+        """Rows of transfers that have arrived, those at some places or all: one for each and each hop."""
+        names = (self._names if len(self._parts) == 1 else self._batch.names[fan.clients])[places]
+        start_s, ends_s = at(start_s, places), at(ends_s, places)
         route, own = fan.pattern.route, fan.pattern.own
         for leg in route:
             if leg.hop:
@@ -257,7 +258,10 @@ class Crew:
         seconds = work.epochs * PASSES * (work.samples * unit_s)
         return self._world.ends_of_work(self.clients, starts_s, seconds)
 
-    def _book_training(self, work: Work, tag: Tag, starts_s: Instants, trained_s: Instants) -> None:
-        samples = work.samples if work.epochs == 1 else work.samples * work.epochs
-        count, tag = len(samples), tag.but("training")
-        self._world.ledger.add_all(count, COMPUTE, self._names, starts_s, trained_s, tag, samples=samples)
+    def _book_training(
+        self, work: Work, tag: Tag, starts_s: Instants, trained_s: Instants, places: Places = EVERYONE
+    ) -> None:
+        samples = (work.samples if work.epochs == 1 else work.samples * work.epochs)[places]
+        names, starts_s, trained_s = self._names[places], at(starts_s, places), at(trained_s, places)
+        tag = tag.but("training")
+        self._world.ledger.add_all(len(samples), COMPUTE, names, starts_s, trained_s, tag, samples=samples)

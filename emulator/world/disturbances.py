@@ -60,15 +60,31 @@ class Disturbances:
             return next_zero(self.nodes[place], now)
         return next_zero(self.links[place], now) if place in self.breaking else math.inf
 
+    def cut_off(self, edge: str, now: float) -> bool:
+        """Whether the link between an edge and the cloud is out, so that whatever is put on it is lost."""
+        return bool(self.breaking) and any(self.links[link].at(now) == 0 for link in self._breaking_of(edge))
+
     def back(self, node: str, now: float) -> float:
         """When a node works and is awake (now, where it is); infinity where it never is again."""
         presences = [p for p in (self.nodes.get(node), self.sleepers.get(node)) if p is not None]
         return next_not_zero(Product(presences), now) if presences else now
 
     def next_return(self, now: float) -> float:
-        """When the next of those who are away comes back; infinity where nobody does."""
+        """When the next of those who are away, or of the links that lose transfers, comes back; infinity where none does."""
         away = (n for n in (*self.nodes, *self.sleepers) if not self.awake(n, now))
-        return min((self.back(n, now) for n in away), default=math.inf)
+        return min((*(self.back(n, now) for n in away), self._links_back(self.breaking, now)))
+
+    def next_way(self, edge: str, now: float) -> float:
+        """When an edge that is down, or its link to the cloud, is back; infinity where neither is, or where both are there."""
+        link_s = self._links_back(self._breaking_of(edge), now)
+        return link_s if self.up(edge, now) else min(self.back(edge, now), link_s)
+
+    def _breaking_of(self, edge: str) -> list[str]:
+        return [link for link in (f"{edge}/{way}" for way in DIRECTIONS) if link in self.breaking]
+
+    def _links_back(self, links: Iterable[str], now: float) -> float:
+        out = (self.links[link] for link in links if self.links[link].at(now) == 0)
+        return min((next_not_zero(link, now) for link in out), default=math.inf)
 
 
 def disturbances(scenario: Scenario) -> Disturbances:

@@ -18,6 +18,8 @@ from emulator.units import TIME
 from emulator.world.played import availabilities, played
 from traces.content import Trace
 
+SOME = 100  # clients whose availability is made to see whether it can be played
+
 
 def check(scenario: Scenario) -> None:
     """Raises `InputError` with the scenario key where a trace cannot be read or played, or ends before the run may."""
@@ -26,7 +28,8 @@ def check(scenario: Scenario) -> None:
     one = topology.model_copy(update={"clients": 1, "edges": min(topology.edges, 1)})
     played(one, scenario.seed)
     if topology.availability is not None:
-        availabilities(one, scenario.seed)
+        some = topology.model_copy(update={"clients": min(topology.clients, SOME)})
+        availabilities(some, scenario.seed, everybody=topology.clients <= SOME)
     first, limit_s = _first_end(topology), scenario.stop.time
     if first is not None and limit_s is not None and limit_s >= first[0]:  # a run ends after 'stop.time', never before
         raise _nobody_says(*first, f", and the run goes on until 'stop.time' ({TIME.format(limit_s)}) at least")

@@ -119,6 +119,13 @@ class EdgeOutageParams(OfEdges):
         "wait", description="what the clients of the edge do: wait for it, or move to the next edge that is up"
     )
 
+    def problems(self, scale: Scale) -> Iterable[tuple[str, str]]:
+        """Edges that there are not, or none to which clients could move."""
+        yield from super().problems(scale)
+        every = self.at is not None and (self.edges is None or len(set(self.edges)) == scale.edges)
+        if self.clients == "move" and scale.edges and (every or scale.edges == 1):
+            yield "clients", "there is no edge to move to: all are down at the same time; say 'wait'"
+
 
 class BackhaulOutageParams(OfEdges):
     """Which edges lose their way to the cloud, when, and what becomes of transfers under way."""

@@ -43,6 +43,11 @@ class Flow:
         self.own_bps = own_bps
         self.ended = ended
 
+    @property
+    def stuck(self) -> bool:
+        """Whether it waits for ever, for a link that is dead."""
+        return any(link.dead for link in self.links)
+
 
 class Link:
     """One direction of a link: who crosses it, and what they could use at most."""
@@ -53,6 +58,7 @@ class Link:
         "coming",
         "constant",
         "crossing",
+        "dead",
         "demand_bps",
         "flows",
         "name",
@@ -68,6 +74,7 @@ class Link:
         self.constant = isinstance(capacity, float | int)
         self.solo: Solo | None = None  # the one flow on it, where it is alone on all its links
         self.rate_bps = 0.0  # its bandwidth now
+        self.dead = False  # it carries nothing, and never will again
         self.flows: dict[Flow, None] = {}
         self.crossing = 0  # the transfers that these flows stand for
         self.coming = 0  # flows of this instant that are not taken in yet

@@ -51,6 +51,9 @@ class Network(Protocol):
     def apart(self, fan: Fan) -> bool:
         """Whether transfers that start later would be known now to be in nobody's way, nor anybody in theirs."""
 
+    def stuck(self) -> dict[str, int]:
+        """Links by name that never carry anything again, and how many transfers wait for each."""
+
 
 @dataclass(frozen=True)
 class Transfer:
@@ -101,6 +104,10 @@ class DedicatedNetwork:
         """See `Network.apart`. Jitter is drawn when a transfer starts."""
         return fan.pattern.latency_s is not None
 
+    def stuck(self) -> dict[str, int]:
+        """See `Network.stuck`. Dedicated links do not change over time."""
+        return {}
+
 
 def latency_s(
     route: Sequence[Leg],
@@ -135,6 +142,11 @@ def latencies_s(
     if fan.pattern.latency_s is None:
         return np.array([latency_s(fan.pattern.route, rng, now, over_time) for _ in fan.clients])
     return latency_s(fan.pattern.route, rng, now, over_time) if over_time else fan.pattern.latency_s
+
+
+def at(instants_s: Instants, places: Places) -> Instants:
+    """Those of several instants that stand at some places; one for all stays what it is."""
+    return instants_s[places] if isinstance(instants_s, np.ndarray) else instants_s
 
 
 def last(instants_s: Instants) -> float:

@@ -89,20 +89,23 @@ class Product:
 
     def __init__(self, factors: Sequence[OverTime | float]) -> None:
         self._constant = math.prod(f for f in factors if isinstance(f, float | int))
-        self._factors = [f for f in factors if not isinstance(f, float | int)]
+        self.factors = [f for f in factors if not isinstance(f, float | int)]
 
     def at(self, t: float) -> float:
         """See `OverTime.at`."""
-        return self._constant * math.prod(f.at(t) for f in self._factors)
+        return self._constant * math.prod(f.at(t) for f in self.factors)
 
     def next_change(self, t: float) -> float:
-        """See `OverTime.next_change`."""
-        return min((f.next_change(t) for f in self._factors), default=math.inf)
+        """See `OverTime.next_change`. A factor that is 0 for ever keeps the product there, whatever the others do."""
+        changes = [f.next_change(t) for f in self.factors]
+        if any(change == math.inf and f.at(t) == 0 for f, change in zip(self.factors, changes, strict=True)):
+            return math.inf
+        return min(changes, default=math.inf)
 
     @property
     def peak(self) -> float:
         """See `OverTime.peak`."""
-        return self._constant * math.prod(f.peak for f in self._factors)
+        return self._constant * math.prod(f.peak for f in self.factors)
 
 
 def time_to_accumulate(rate: OverTime, start_s: float, amount: float) -> float:
@@ -142,6 +145,10 @@ def accumulated(rate: OverTime, start_s: float, now_s: float) -> float:
 
 def next_zero(value: OverTime, t: float) -> float:
     """The first instant from ``t`` on at which a value is 0; infinity where there is none (or too many changes away)."""
+    if isinstance(value, Product):
+        return min((next_zero(factor, t) for factor in value.factors), default=math.inf)
+    if isinstance(value, StepFunction) and value.least > 0:
+        return math.inf
     for _ in range(_MANY):
         if value.at(t) == 0:
             return t
@@ -153,10 +160,12 @@ def next_zero(value: OverTime, t: float) -> float:
 
 def next_not_zero(value: OverTime, t: float) -> float:
     """The first instant from ``t`` on at which a value is above 0; infinity where there is none (or too many changes away)."""
+    factors = value.factors if isinstance(value, Product) else ()
     for _ in range(_MANY):
         if value.at(t) > 0:
             return t
-        t = value.next_change(t)
+        # A product waits for all its factors, however often the others change meanwhile.
+        t = max(next_not_zero(f, t) for f in factors) if factors else value.next_change(t)
         if t == math.inf:
             break
     return math.inf

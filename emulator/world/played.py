@@ -57,8 +57,11 @@ def played(topology: Topology, seed: int) -> Played:
     return result
 
 
-def availabilities(topology: Topology, seed: int) -> list[StepFunction]:
-    """When each client is online (1) and when not (0)."""
+def availabilities(topology: Topology, seed: int, everybody: bool = True) -> list[StepFunction]:
+    """When each client is online (1) and when not (0). Raises `InputError` where nobody ever is.
+
+    ``everybody``: the topology has all clients, not only some of those whose traces are made by chance.
+    """
     plan, key = topology.availability, "topology.availability"
     assert plan is not None
     if plan.generator is not None:
@@ -76,6 +79,8 @@ def availabilities(topology: Topology, seed: int) -> list[StepFunction]:
         starts = _starts(plan.trace, topology.clients, seed, "availability")
     if max(float(function.values.max()) for function in made) > 1:
         raise InputError("availability goes from 0 (offline) to 1 (online), and there are values above 1", key)
+    if not any(function.peak for function in made) and (plan.trace is not None or everybody):
+        raise InputError("it is always 0: no client is ever online", key)
     return [_from(made[client % len(made)], start) for client, start in enumerate(starts)]
 
 

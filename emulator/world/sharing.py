@@ -203,6 +203,10 @@ class SharedNetwork:
         self._settle_soon()
         return sent_bits / 8
 
+    def stuck(self) -> dict[str, int]:
+        """See `Network.stuck`."""
+        return {name: link.crossing for name, link in self._links.items() if link.dead and link.flows}
+
     def rate_bps(self, flow: Flow) -> float:
         """What a flow is sent a second, now."""
         return 0.0 if flow.bundle is None else flow.bundle.rate_bps
@@ -266,6 +270,7 @@ class SharedNetwork:
         link.rate_bps = link.capacity.at(now)
         if not link.watched:
             change = link.capacity.next_change(now)
+            link.dead = link.rate_bps == 0 and change == math.inf
             if change < math.inf:
                 link.watched = True
                 event = succeed(self._env.event())
@@ -273,9 +278,12 @@ class SharedNetwork:
                 self._env.schedule(event, delay=change - now)
 
     def _changed(self, link: Link) -> None:
-        """A link's bandwidth has changed: flows that had it for themselves have another bandwidth of their own now."""
+        """A link's bandwidth has changed: flows that had it for themselves have another bandwidth of their own now.
+
+        Those that are stuck elsewhere do not care.
+        """
         link.watched = False
-        if link.flows:
+        if not all(flow.stuck for flow in link.flows):
             self._refresh(link)
             for flow in list(link.flows):
                 self._bundle_anew(flow, self._env.now)

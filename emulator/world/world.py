@@ -8,6 +8,7 @@ ledger row is written at that moment, so an activity that a run's end cuts off l
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -22,6 +23,7 @@ from emulator.ledger import BROKEN, COMPUTE, DONE, GROUP_OPERATION, TRANSFER, Le
 from emulator.registry import Chosen
 from emulator.world.activities import Activities, Place
 from emulator.world.batch import Batch
+from emulator.world.clock import SHOWN, Clock, Request
 from emulator.world.disturbances import Disturbances
 from emulator.world.fleet import CLOUD, Fleet, Leg, Numbers
 from emulator.world.network import Instants, Network, happens_at
@@ -29,6 +31,8 @@ from emulator.world.operations import OperationCost
 from emulator.world.overtime import OverTime, Product, time_to_accumulate
 
 Steps = Generator[simpy.Event, Any, Any]  # a SimPy process
+
+_GIVEN_UP = "nobody waits for the group any longer"
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,7 @@ class World:
         self._speeds = {**speeds, **{c: Product([f[c] for f in (speeds, slowed) if c in f]) for c in slowed}}
         self._activities: Activities | None = None
         self._given_up: set[tuple[int, int]] = set()  # round and group
+        self.asked: deque[Request] = env.asked if isinstance(env, Clock) else deque(maxlen=1)
         if self._disturbances.any:
             self.watch()
 
@@ -96,7 +101,7 @@ class World:
         return self._disturbances.up(node, self.now)
 
     def present(self, clients: Sequence[int], server: str = CLOUD) -> list[int]:
-        """Those of these clients that a server can reach now: online, and the server (for the cloud, their edge) is up."""
+        """Those of these clients that a server can reach now: online, and the server (for the cloud, their edge) is there."""
         if self.all_present:
             return list(clients)
         if not self.is_up(server):
@@ -105,8 +110,12 @@ class World:
         return [
             c
             for c in clients
-            if self._disturbances.awake(names[c], self.now) and (everywhere or self.home(c) is not None)
+            if self._disturbances.awake(names[c], self.now) and (everywhere or self.connected(self.home(c)))
         ]
+
+    def connected(self, server: str | None) -> bool:
+        """Whether there is such a server, and what it exchanges with the cloud is not lost now."""
+        return server is not None and (server == CLOUD or not self._disturbances.cut_off(server, self.now))
 
     def home(self, client: int) -> str | None:
         """The server right above a client now; None while that is down and its clients wait."""
@@ -133,14 +142,20 @@ class World:
 
     def is_gone(self, client: int) -> bool:
         """Whether a client is away and never comes back."""
-        return self._disturbances.back(self.fleet.client_names[client], self.now) == math.inf
+        return self._never_back(self.fleet.client_names[client])
 
     def until_return(self) -> simpy.Event | None:
         """Happens when the next of those who are away comes back; None where nobody does."""
         return self._at(self._disturbances.next_return(self.now))
 
+    def until_way(self, client: int) -> simpy.Event | None:
+        """Happens when the next of the servers or links is back that a client needs and that are out; None where none is."""
+        edge = self.fleet.home(client)
+        edges = self.fleet.edge_names if edge in self._disturbances.moving else (edge,)
+        return self._at(min(self._disturbances.next_way(e, self.now) for e in edges))
+
     def _at(self, instant_s: float) -> simpy.Event | None:
-        return None if instant_s == math.inf else self.env.timeout(max(0.0, instant_s - self.now))
+        return None if instant_s == math.inf else happens_at(self.env, max(instant_s, self.now))
 
     # What is under way.
 
@@ -163,6 +178,16 @@ class World:
             raise RuntimeError("nothing can be cut off in a world that is not watched")
         self._activities.cut(place)
 
+    def waited_for(self) -> str:
+        """What is waited for in vain, in words: links and clients that are out for ever; "" where there is no such thing."""
+        links = [f"link {name} is out for ever, and {n} waiting for it" for name, n in self.network.stuck().items()]
+        busy = () if self._activities is None else self._activities.nodes()
+        nodes = [f"{n} is away for ever in the midst of its work" for n in busy if self._never_back(n)]
+        return "; ".join([*links, *nodes][:SHOWN])
+
+    def _never_back(self, node: str) -> bool:
+        return self._disturbances.back(node, self.now) == math.inf
+
     # Requests.
 
     def send(self, sender: str, receiver: str, size_bytes: int, tag: Tag, via: str = CLOUD) -> simpy.Event:
@@ -172,6 +197,7 @@ class World:
         the nodes on the way is down it is lost at once, without a row. Where a link is out it waits.
         """
         start = self.now
+        self.asked.append(Request(TRANSFER, sender, receiver, tag))
         if self._activities is None:
             route = self.fleet.route(sender, receiver, *self._common_edge(sender, receiver, via))
             return _then(
@@ -179,11 +205,14 @@ class World:
             )
         servers = self._common_edge(sender, receiver, via) or self._servers_between(sender, receiver)
         if servers is None:
-            return _lost(self.env)
+            return self._lost("a server on the way is down")
         route = self.fleet.route(sender, receiver, *servers)
         nodes = dict.fromkeys((sender, *servers, receiver))
-        if (tag.round, tag.group) in self._given_up or not all(self._disturbances.up(n, start) for n in nodes):
-            return _lost(self.env)
+        if (tag.round, tag.group) in self._given_up:
+            return self._lost(_GIVEN_UP)
+        for node in nodes:
+            if not self._disturbances.up(node, start):
+                return self._lost(f"{node} is down")
         transfer = self.network.start(route, size_bytes)
         return self._activities.begin(
             transfer.arrived,
@@ -226,14 +255,19 @@ class World:
         return self._busy(COMPUTE, client, seconds, tag, samples * epochs)
 
     def fastest_s(
-        self, client: int, down_bytes: int, up_bytes: int, samples: int, epochs: int, batch_size: int
+        self, client: int, server: str, down_bytes: int, up_bytes: int, samples: int, epochs: int, batch_size: int
     ) -> float:
-        """The least time in which a client can get a model from its server, train it and send it back, at the best of times."""
-        device, name, home = self.fleet.client_devices[client], self.fleet.client_names[client], self.fleet.home(client)
+        """The least time in which a client can get a model from a server, train it and send it back, at the best of times.
+
+        Infinity where it is never there.
+        """
+        device, name = self.fleet.client_devices[client], self.fleet.client_names[client]
         work_s = training_s(device, self.workload.forward_flops, samples, batch_size, epochs)
         speed = self._speeds.get(client)
-        down = self.fastest_send_s(home, name, down_bytes)
-        up = self.fastest_send_s(name, home, up_bytes)
+        if speed is not None and speed.peak == 0:
+            return math.inf
+        down = self.fastest_send_s(server, name, down_bytes)
+        up = self.fastest_send_s(name, server, up_bytes)
         return down + (work_s if speed is None else work_s / speed.peak) + up
 
     def fastest_send_s(self, sender: str, receiver: str, size_bytes: int) -> float:
@@ -254,6 +288,7 @@ class World:
     def serve(self, server: str, flops: float, tag: Tag) -> simpy.Event:
         """Computation on a server's device: so many floating-point operations at its effective speed."""
         start, seconds = self.now, flops_s(self.fleet.device(server), flops)
+        self.asked.append(Request(COMPUTE, server, "", tag))
         return _then(self._timeout(seconds), lambda: self.ledger.add(COMPUTE, server, start, self.now, tag))
 
     def group_operation(
@@ -306,13 +341,16 @@ class World:
     def _busy(self, kind: str, client: int, seconds: float, tag: Tag, samples: int = 0) -> simpy.Event:
         """A client at work for so many seconds, more where its device is slower than its profile says."""
         start, who = self.now, self.fleet.client_names[client]
+        self.asked.append(Request(kind, who, "", tag))
         end = self._end_of_work(client, seconds)
         if self._activities is None:
             return _then(
                 happens_at(self.env, end), lambda: self.ledger.add(kind, who, start, self.now, tag, samples=samples)
             )
-        if (tag.round, tag.group) in self._given_up or not self._disturbances.up(who, start):
-            return _lost(self.env)
+        if (tag.round, tag.group) in self._given_up:
+            return self._lost(_GIVEN_UP)
+        if not self._disturbances.up(who, start):
+            return self._lost(f"{who} is down")
 
         def cut_off() -> None:
             share = (self.now - start) / (end - start) if end > start else 1.0
@@ -342,14 +380,14 @@ class World:
         speed = self._speeds.get(client)
         return self.now + seconds if speed is None else time_to_accumulate(speed, self.now, seconds)
 
+    def _lost(self, why: str) -> simpy.Event:
+        """An event that happens at once, with False: what was asked for last is lost."""
+        self.asked[-1] = self.asked[-1]._replace(lost=why)
+        return self.env.timeout(0, False)
+
     def _timeout(self, seconds: float) -> simpy.Event:
         """Happens, with True, after so many seconds; never, where they are infinitely many."""
         return self.env.event() if seconds == math.inf else self.env.timeout(seconds, True)
-
-
-def _lost(env: simpy.Environment) -> simpy.Event:
-    """An event that happens at once, with False."""
-    return env.timeout(0, False)
 
 
 def _then(event: simpy.Event, action: Callable[[], None]) -> simpy.Event:

@@ -194,7 +194,7 @@ def test_the_fastest_possible_round_is_a_bound_that_a_lone_client_reaches(small:
     session = played(small(*FLAT, "topology.clients=1", "method.local={epochs: 2, batch_size: 4, learning_rate: 0.1}"))
     size = session.world.workload.model_bytes
     samples = int(session.lab.clients.samples[0])
-    assert session.world.fastest_s(0, size, size, samples, 2, 4) == pytest.approx(session.world.now, rel=1e-12)
+    assert session.world.fastest_s(0, "cloud", size, size, samples, 2, 4) == pytest.approx(session.world.now, rel=1e-12)
 
 
 def test_a_quorum_goes_on_with_the_first_of_those_asked(small: Small) -> None:

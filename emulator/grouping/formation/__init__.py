@@ -10,6 +10,8 @@ that a rule declares about itself:
   as asked. With fewer it forms the groups that it can, and with too few for one, a single group of all of them;
 - ``most``: a function of the parameters and a number of clients that gives the most groups that these can become;
   without it, as many as ``smallest`` goes into the number;
+- ``largest``: a function of the parameters and a number of clients that gives the most clients that a group of these can
+  have; without it, all of them;
 - ``per_class``: True where estimates must have one number for each class;
 - ``flops``: a function ``(clients, numbers, groups, params) -> float`` that counts the floating-point
   operations of forming so many groups, as the rule is written, where the server knows so many numbers of each

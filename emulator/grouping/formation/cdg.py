@@ -29,7 +29,14 @@ def _flops(clients: int, classes: int, groups: int, params: CdgParams) -> float:
     return flops(clients, classes, min(params.clusters or classes, clients))
 
 
-@formations.register("cdg", CdgParams, needs=("label-counts",), smallest=lambda params: params.size, flops=_flops)
+@formations.register(
+    "cdg",
+    CdgParams,
+    needs=("label-counts",),
+    smallest=lambda params: params.size,
+    largest=lambda params, clients: params.largest(clients),
+    flops=_flops,
+)
 def cdg(clients: ClientView, rng: np.random.Generator, params: CdgParams) -> list[list[int]]:
     """Similar clients apart: k-means on the label mixes, then each cluster dealt out over the groups.
 

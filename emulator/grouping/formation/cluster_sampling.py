@@ -49,6 +49,7 @@ def _flops(clients: int, numbers: int, groups: int, params: ClusterSamplingParam
     needs=("estimates",),
     smallest=lambda params: 1,
     most=lambda params, clients: clients,
+    largest=lambda params, clients: min(params.clusters, clients),
     flops=_flops,
 )
 def cluster_sampling(clients: ClientView, rng: np.random.Generator, params: ClusterSamplingParams) -> KindredGroups:

@@ -24,6 +24,7 @@ class GreedyParams(FillLimits):
     needs=("estimates",),
     smallest=lambda params: params.least_clients(),
     most=lambda params, clients: params.most_groups(clients),
+    largest=lambda params, clients: params.largest(clients),
 )
 def greedy_distant(clients: ClientView, rng: np.random.Generator, params: GreedyParams) -> list[list[int]]:
     """Unlike clients together: a random client, then always the one farthest from the mean of the group.

@@ -49,6 +49,7 @@ class HierarchicalParams(Params):
     needs=("estimates",),
     smallest=lambda params: least_clients(params.size or 1, params.groups),
     most=lambda params, clients: most_groups(params.size or 1, params.groups, clients),
+    largest=lambda params, clients: min(params.size or clients, clients),
 )
 def hierarchical(clients: ClientView, rng: np.random.Generator, params: HierarchicalParams) -> list[list[int]]:
     """Like clients together: the two nearest clusters are merged until so many groups are left.

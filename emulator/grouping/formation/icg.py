@@ -36,6 +36,7 @@ class IcgParams(SampleLimits):
     needs=("estimates",),
     smallest=lambda params: params.groups or 1,
     most=lambda params, clients: min(params.groups or clients, clients),
+    largest=lambda params, clients: -(-clients // params.groups) if params.groups else min(params.max_clients, clients),
 )
 def icg(clients: ClientView, rng: np.random.Generator, params: IcgParams) -> list[list[int]]:
     """Unlike clients together: one from each of several equally large clusters of like ones.

@@ -29,6 +29,7 @@ class KmeansParams(FillLimits):
     needs=("estimates",),
     smallest=lambda params: params.least_clients(),
     most=lambda params, clients: params.most_groups(clients),
+    largest=lambda params, clients: params.largest(clients),
 )
 def kmeans_spread(clients: ClientView, rng: np.random.Generator, params: KmeansParams) -> list[list[int]]:
     """Unlike clients together: k-means gathers like ones, and groups take a random client from each cluster in turn.

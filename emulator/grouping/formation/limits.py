@@ -70,6 +70,10 @@ class FillLimits(SampleLimits):
         """The fact ``smallest`` of a rule with these limits."""
         return least_clients(self.size or 1, self.groups)
 
+    def largest(self, clients: int) -> int:
+        """The fact ``largest`` of a rule with these limits."""
+        return min(self.size or self.max_clients, clients)
+
     def most_groups(self, clients: int) -> int:
         """The fact ``most`` of a rule with these limits."""
         return clients if self.size is None else most_groups(self.size, self.groups, clients)

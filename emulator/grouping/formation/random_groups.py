@@ -13,7 +13,9 @@ class RandomParams(EqualSizes):
     """How large the groups are."""
 
 
-@formations.register("random", RandomParams, needs=(), smallest=lambda params: params.size)
+@formations.register(
+    "random", RandomParams, needs=(), smallest=lambda params: params.size, largest=lambda params, n: params.largest(n)
+)
 def random_groups(clients: ClientView, rng: np.random.Generator, params: RandomParams) -> list[list[int]]:
     """Shuffled clients in groups of `size` or more, as equal as possible."""
     n = len(clients.samples)

@@ -30,6 +30,7 @@ class VirtualTargetParams(Params):
     needs=("estimates",),
     smallest=lambda params: least_clients(params.size, params.groups),
     most=lambda params, clients: most_groups(params.size, params.groups, clients),
+    largest=lambda params, clients: min(params.size, clients),
     per_class=True,
 )
 def virtual_target(clients: ClientView, rng: np.random.Generator, params: VirtualTargetParams) -> list[list[int]]:

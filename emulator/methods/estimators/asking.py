@@ -11,6 +11,7 @@ from emulator.methods.session import Session
 from emulator.registry import Chosen, estimators
 from emulator.world.world import Steps
 
+TRIES = 100  # after which a client that is lost again and again is left out
 ESTIMATES = "estimates"  # what a rule needs that works on whatever the chosen estimator says
 
 
@@ -28,29 +29,36 @@ class Enquiry:
 def ask_everybody(session: Session, steps: Callable[[int], Steps]) -> Steps:
     """Lets all clients work through ``steps(client)`` side by side, which return whether it went well to the end.
 
-    A client that is away, or is lost on the way, begins when it is back. Nobody waits for those who are away at the start: until
-    then the servers go by what these registered with.
+    A client that is away, or is lost on the way, begins when it is back; what was lost at once, when a server or link that is
+    out is back. After `TRIES` that were lost on the way it is left out. Nobody waits for those who are away at the start: until
+    they are through, the servers go by what these registered with. Returns an event that happens when all are through or left
+    out.
     """
     world = session.world
     everybody = range(len(world.fleet.client_names))
     if world.all_present:
-        yield world.env.all_of([world.env.process(steps(c)) for c in everybody])
-        return
+        through = world.env.all_of([world.env.process(steps(c)) for c in everybody])
+        yield through
+        return through
 
     def until_done(client: int) -> Steps:
-        while (back := world.until_back(client)) is not None:
+        tries = 0
+        while tries < TRIES and (back := world.until_back(client)) is not None:
             yield back
-            if world.home(client) is not None:
-                if (yield from steps(client)):
-                    return
-            elif (change := world.until_return()) is not None:
-                yield change
+            began_s = world.now
+            if world.home(client) is not None and (yield from steps(client)):
+                return
+            if world.now > began_s:
+                tries += 1
+            elif (way := world.until_way(client)) is not None:
+                yield way
             else:
                 return
 
     here = world.present(everybody)
     work = {c: world.env.process(until_done(c)) for c in everybody}
     yield world.env.all_of([work[c] for c in here])
+    return world.env.all_of(work.values())
 
 
 def learn(session: Session, needs: Collection[str], estimator: Chosen, enquiry: Enquiry) -> Steps:

@@ -23,7 +23,8 @@ def label_counts(session: Session, enquiry: Enquiry, params: NoParams) -> Steps:
     names = world.fleet.client_names
 
     def report(client: int) -> Steps:
-        return (yield world.send(names[client], enquiry.servers[client], size_bytes, tag))
+        server = world.server(enquiry.servers[client])
+        return server is not None and (yield world.send(names[client], server, size_bytes, tag))
 
     if world.calm:  # no process a client, where there may be a million
         asking: dict[str, list[int]] = {}

@@ -71,10 +71,20 @@ def charge(session: Session, enquiry: Enquiry, work: Work, up_bytes: int) -> Ste
     servers = dict.fromkeys(enquiry.servers)
     at_edge = {s: world.send(CLOUD, s, enquiry.model_bytes, PRETRAINING) for s in servers if s != CLOUD}
 
-    def client(number: int) -> Steps:
-        server, name = enquiry.servers[number], world.fleet.client_names[number]
-        if server in at_edge and not at_edge[server].processed:
+    def fetched(server: str) -> Steps:
+        """Whether a server has the model; it gets it from the cloud where that went wrong, or where clients moved to it."""
+        if server == CLOUD:
+            return True
+        if server not in at_edge or (at_edge[server].processed and not at_edge[server].value):
+            at_edge[server] = world.send(CLOUD, server, enquiry.model_bytes, PRETRAINING)
+        if not at_edge[server].processed:
             yield at_edge[server]
+        return at_edge[server].value
+
+    def client(number: int) -> Steps:
+        server, name = world.server(enquiry.servers[number]), world.fleet.client_names[number]
+        if server is None or not (yield from fetched(server)):
+            return False
         if not (yield world.send(server, name, enquiry.model_bytes, PRETRAINING)):
             return False
         if not (yield from work(world, number)):

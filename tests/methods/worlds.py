@@ -1,0 +1,336 @@
+"""Random small worlds for properties: scenarios of every preset with every kind of fault, waiting and availability.
+
+All kinds come from the registries, so a new one is drawn without a line here; where it has a required parameter of a name that
+is not known, `parameters` fails and says which.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import simpy
+from hypothesis import reject
+from hypothesis import strategies as st
+
+from emulator import yamlfile
+from emulator.errors import ScenarioError
+from emulator.learning.lab import Handle, Subject
+from emulator.learning.memo import Memo, RunMemory
+from emulator.learning.timing import TimingLab
+from emulator.registry import Chosen, Params, Registry
+from emulator.rng import stream
+from emulator.scenario import Loaded
+from emulator.scenario.load import check
+from emulator.scenario.presets import presets
+from emulator.world.clock import Clock
+from emulator.world.fleet import Fan, Leg
+from emulator.world.network import Instants, Known, Network, Transfer
+
+MOST_EVENTS = 1_000_000  # of a run in a small world: one with more counts as one that never ends
+MEMO = Memo(None)  # facts of the model and of clients' data, which many worlds have in common
+
+
+class TooLongError(Exception):
+    """A run goes on and on, although its clock moves."""
+
+
+class CountedClock(Clock):
+    """A clock that ends a run after so many events, which no run in a small world has."""
+
+    def __init__(self, clients: int) -> None:
+        super().__init__(clients)
+        self.events = 0
+
+    def step(self) -> None:
+        self.events += 1
+        if self.events > MOST_EVENTS:
+            raise TooLongError(f"{self.events} events, {self.now} s")
+        super().step()
+
+
+class BlindLab(TimingLab):
+    """A `TimingLab` for methods that act on what is learned: they are told numbers that are drawn at random.
+
+    So estimates, splits of clusters and choices of models are any that could be, and the time structure of every method can be
+    played without training.
+    """
+
+    def __init__(self, loaded: Loaded) -> None:
+        super().__init__(loaded.scenario, RunMemory(MEMO))
+        self._rng = stream(loaded.scenario.seed, "blind")
+
+    def measure(self, measurement: Chosen | str, models: Sequence[Handle], client: int | None = None) -> np.ndarray:
+        return self.measure_all(measurement, [(models, client)])[0]
+
+    def measure_all(self, measurement: Chosen | str, subjects: Iterable[Subject]) -> list[np.ndarray]:
+        kind = measurement if isinstance(measurement, str) else measurement.kind
+        classes, layers = self.clients.label_counts.shape[1], len(self.model_facts.layers)
+        public = self._scenario.data.public * classes
+        shapes: dict[str, Any] = {
+            "class-scores": lambda models: (2, classes),
+            "soft-labels": lambda models: (public, classes),
+            "classifier-weights": lambda models: (5,),
+            "fisher": lambda models: (5,),
+            "length": lambda models: (1,),
+            "cosines": lambda models: (len(models) - 1, 1 + layers),
+            "trends": lambda models: (layers, 4),
+            "fit": lambda models: (len(models), 2),
+        }
+        low = -1.0 if kind in ("cosines", "trends", "classifier-weights") else 0.01
+        return [self._rng.uniform(low, 1.0, shapes[kind](models)) for models, _ in subjects]
+
+
+class Books:
+    """A network that counts, beside the ledger, the bytes that it carried over every kind of hop, all the way or in part."""
+
+    def __init__(self, network: Network, env: simpy.Environment) -> None:
+        self._network = network
+        self._env = env
+        self.carried: dict[str, int] = {}
+        self.broken = 0
+        self.sizes: list[tuple[int, int]] = []  # of transfers that were stopped: bytes sent, bytes asked for
+
+    def _note(self, route: Sequence[Leg], size_bytes: int) -> None:
+        for leg in route:
+            if leg.hop:
+                self.carried[leg.hop] = self.carried.get(leg.hop, 0) + size_bytes
+
+    def transfer(self, route: Sequence[Leg], size_bytes: int) -> simpy.Event:
+        arrived = self._network.transfer(route, size_bytes)
+        arrived.callbacks.append(lambda _: self._note(route, size_bytes))
+        return arrived
+
+    def start(self, route: Sequence[Leg], size_bytes: int) -> Transfer:
+        inner, stopped = self._network.start(route, size_bytes), []
+
+        def stop() -> int:
+            sent = inner.stop()
+            stopped.append(sent)
+            self.sizes.append((sent, size_bytes))
+            self._note(route, sent)
+            self.broken += sent * sum(1 for leg in route if leg.hop)
+            return sent
+
+        inner.arrived.callbacks.append(lambda _: None if stopped else self._note(route, size_bytes))
+        return Transfer(inner.arrived, stop)
+
+    def peak_bps(self, leg: Leg) -> float:
+        return self._network.peak_bps(leg)
+
+    def transfer_all(self, fan: Fan, size_bytes: int, starts_s: Instants | None = None) -> simpy.Event:
+        arrived = self._network.transfer_all(fan, size_bytes, starts_s)
+        arrived.callbacks.append(lambda _: self._note(fan.pattern.route, size_bytes * len(fan.clients)))
+        return arrived
+
+    def transfer_each(self, fan: Fan, size_bytes: int, known: Known) -> None:
+        def told(places: Any, instants_s: Instants) -> None:
+            self._note(fan.pattern.route, size_bytes * len(np.arange(len(fan.clients))[places]))
+            known(places, instants_s)
+
+        self._network.transfer_each(fan, size_bytes, told)
+
+    def apart(self, fan: Fan) -> bool:
+        return self._network.apart(fan)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._network, name)
+
+
+# What scenarios are drawn from.
+
+RATES = ("50 kbit/s", "1 Mbit/s", "8 Mbit/s", "100 Mbit/s")
+LATENCIES = ("0 s", "2 ms", "150 ms")
+
+
+def spans(*about_s: float) -> st.SearchStrategy[str]:
+    return st.builds(lambda s, factor: f"{s * factor!r} s", st.sampled_from(about_s), st.floats(0.3, 3.0))
+
+
+span, rarely = spans(0.003, 0.03, 0.3, 1.0, 5.0, 60.0, 1000.0), spans(1.0, 5.0, 60.0, 1000.0)
+
+
+def parameters(model: type[Params], known: Mapping[str, st.SearchStrategy[Any]]) -> st.SearchStrategy[dict[str, Any]]:
+    """Parameters of a plug-in: those of known names, all choices of literals, and defaults for the rest."""
+    needed: dict[str, Any] = {}
+    optional: dict[str, Any] = {}
+    for name, field in model.model_fields.items():
+        values = typing.get_args(field.annotation) if typing.get_origin(field.annotation) is typing.Literal else ()
+        if name not in known and not values:
+            if field.is_required():
+                pytest.fail(f"tests/methods/worlds.py does not know how to draw '{name}' of {model.__name__}")
+            continue
+        where = needed if field.is_required() else optional
+        where[name] = known.get(name, st.sampled_from(values or (None,)))
+    return st.fixed_dictionaries(needed, optional=optional)
+
+
+def kind_of(slot: str, name: str, known: Mapping[str, st.SearchStrategy[Any]]) -> st.SearchStrategy[dict[str, Any]]:
+    """A choice of a kind from a slot."""
+    model = Registry.by_slot[slot][name].params
+    return parameters(model, known).map(lambda drawn: {"kind": name, **drawn})
+
+
+@st.composite
+def faults(draw: st.DrawFn, clients: int, edges: int, dedicated: bool) -> list[dict[str, Any]]:
+    found = []
+    for name in Registry.by_slot["fault"].names():
+        concerns = Registry.by_slot["fault"][name].params.model_fields
+        if (not edges and "edges" in concerns) or not draw(st.booleans()):
+            continue
+        if dedicated and name == "backhaul-outage":  # needs links that change over time
+            continue
+        places: dict[str, st.SearchStrategy[Any]] = {"factor": st.floats(1.5, 50.0)}
+        if "edges" in concerns:
+            places["edges"] = st.lists(st.integers(0, edges - 1), min_size=1, unique=True)
+        else:
+            some = st.lists(st.integers(0, clients - 1), min_size=1, unique=True)
+            places["clients"] = some | st.floats(0.1, 1.0)
+        fault = draw(kind_of("fault", name, places))
+        if draw(st.booleans()):
+            fault |= {"at": draw(st.lists(st.just("0 s") | span, min_size=1, max_size=3))}
+            if draw(st.booleans()):
+                fault |= {"lasts": draw(span)}
+        else:
+            fault |= {"every": draw(rarely), "lasts": draw(span)}
+        found.append(fault)
+    return found
+
+
+@st.composite
+def availability(draw: st.DrawFn, dedicated: bool) -> dict[str, Any] | None:
+    names = Registry.by_slot["trace generator"].names()
+    name = draw(st.sampled_from((None, "trace", *names)))
+    if name is None:
+        return None
+    work = draw(st.sampled_from(("lost",) if dedicated else ("lost", "paused")))
+    if name == "trace":
+        return {"trace": {"file": "phone-availability"}, "work": work}
+    level, zero = st.floats(0.1, 1.0), st.sampled_from((0.0, 0.05))
+    known = {
+        **dict.fromkeys(("mean_on", "mean_off", "period", "peak"), span),
+        "step": st.sampled_from(("50 ms", "1 s", "20 s")),
+        **dict.fromkeys(("good_to_bad", "bad_to_good"), st.floats(0.05, 1.0)),
+        **dict.fromkeys(("high", "good", "on", "level"), level),
+        **dict.fromkeys(("bad", "off"), zero),
+        "low": st.just(0.05),
+    }
+    generator = draw(kind_of("trace generator", name, known))
+    return {"generator": generator, "period": draw(st.sampled_from(("10 s", "300 s"))), "work": work}
+
+
+@st.composite
+def links(draw: st.DrawFn, dedicated: bool) -> dict[str, Any]:
+    rate, latency = st.sampled_from(RATES), st.sampled_from(LATENCIES)
+    jitter = st.fixed_dictionaries(
+        {"kind": st.sampled_from(("exponential", "uniform", "normal")), "scale": st.just("10 ms")}
+    )
+    further = {"jitter": jitter, "loss": st.floats(0, 0.5), "overhead": st.just("3 ms"), "latency": latency}
+    link = st.fixed_dictionaries({"up": rate, "down": rate}, optional=further)
+    shared = st.fixed_dictionaries({"up": rate, "down": rate})
+    peer = st.fixed_dictionaries({"bandwidth": rate}, optional=further)
+    found = draw(
+        st.fixed_dictionaries(
+            {"access": link, "backhaul": link}, optional={"cell": shared, "cloud": shared, "peer": peer}
+        )
+    )
+    if not dedicated and draw(st.integers(0, 3)) == 0:
+        found["access"]["trace"] = {"file": "lte-like"}
+    return found
+
+
+@st.composite
+def waiting(draw: st.DrawFn, most: int) -> dict[str, Any]:
+    name = draw(st.sampled_from(Registry.by_slot["waiting"].names()))
+    found = draw(kind_of("waiting", name, {"after": span, "count": st.integers(1, most), "share": st.floats(0.1, 1.0)}))
+    if "count" in found:
+        found.pop("share", None)
+    return found
+
+
+@st.composite
+def method(draw: st.DrawFn, preset: str, clients: int, edges: int) -> dict[str, Any]:
+    """A preset with sizes that fit a small fleet, and with ways to wait."""
+    given = presets()[preset]
+    fields = Registry.by_slot["method"][given["kind"]].params.model_fields
+    here = clients // edges if given.get("aggregator") == "edge" else clients
+    found: dict[str, Any] = {"preset": preset, "local": {"epochs": draw(st.integers(1, 2)), "batch_size": 4}}
+    formation = given.get("formation")
+    if isinstance(formation, dict):
+        sizes = [key for key in ("size", "min_size", "clusters") if key in formation]
+        found["formation"] = {key: draw(st.integers(1, min(3, here))) for key in sizes}
+    if "epochs" in given.get("estimator", {}):
+        found["estimator"] = {"epochs": 1}
+    if "dividing" in given:
+        found["dividing"] = {"round": draw(st.integers(1, 3)), "clusters": draw(st.integers(1, min(3, clients)))}
+    if "clusters" in given:
+        found["clusters"] = draw(st.integers(1, min(4, clients)))
+    if given.get("training", {}) == "sequential" and draw(st.booleans()):
+        found["training"] = {"kind": "sequential", "loops": draw(st.integers(1, 2)), "ring": draw(st.booleans())}
+    if isinstance(given.get("training"), dict) and "images" in given["training"]:
+        found["training"] = {"images": 2}
+    parallel = given.get("training", "parallel") == "parallel"
+    optional: dict[str, st.SearchStrategy[Any]] = {
+        "group_rounds": st.integers(1, 2),
+        "min_members": st.integers(1, min(3, here)) if "training" not in given or parallel else st.just(1),
+        "initial_model": st.sampled_from(("weights", "seed")),
+        "wait_for_members": waiting(here),
+        "wait_for_groups": waiting(max(1, edges)),
+        "participation": st.sampled_from((0.3, 0.6, 1.0)),
+        "window": st.integers(1, 3),
+        "group_operation": st.sampled_from(("none", "secure-aggregation", "backdoor-detection")),
+        "reorganise": st.integers(1, 2),
+        "finer": st.fixed_dictionaries({"after": st.integers(1, 2), "levels": st.sampled_from((1, None))}),
+    }
+    if not parallel:
+        del optional["group_operation"], optional["wait_for_members"]
+    known = {key: value for key, value in optional.items() if key in fields}
+    return found | draw(st.fixed_dictionaries({}, optional=known))
+
+
+@st.composite
+def worlds(draw: st.DrawFn, preset: str) -> str:
+    """A scenario: a small fleet that plays a preset for a few rounds, and what goes wrong in it."""
+    flat = presets()[preset].get("aggregator", "cloud") == "cloud"
+    clients = draw(st.integers(2, 12))
+    edges = draw(st.integers(0 if flat else 1, min(4, clients)))
+    dedicated = draw(st.sampled_from((False, False, True)))
+    topology: dict[str, Any] = {
+        "clients": clients,
+        "edges": edges,
+        "sharing": "dedicated" if dedicated else "max-min",
+        "links": draw(links(dedicated)),
+        "devices": {"raspberry-pi-4b": 0.5, "raspberry-pi-3b-plus": 0.5},
+    }
+    topology |= {key: value for key, value in {"availability": draw(availability(dedicated))}.items() if value}
+    rounds, seconds = draw(st.integers(1, 4)), f"{draw(st.floats(0.2, 2.0))!r} s"
+    stops: list[dict[str, Any]] = [{"rounds": rounds}, {"rounds": rounds, "time": seconds}]
+    if presets()[preset]["kind"] != "centralized":  # whose rounds take microseconds
+        stops.append({"time": seconds})
+    data = {
+        "name": "world",
+        "seed": draw(st.integers(0, 1000)),
+        "data": {
+            "set": {"kind": "synthetic", "train_samples": 600, "test_samples": 20, "classes": 4, "shape": [1, 4, 4]},
+            "partition": {"kind": "dirichlet", "alpha": 0.5, "samples_per_client": 12},
+            "public": 2,
+        },
+        "model": {"kind": "mlp", "hidden": [8]},
+        "topology": topology,
+        "method": draw(method(preset, clients, edges)),
+        "faults": draw(faults(clients, edges, dedicated)),
+        "stop": draw(st.sampled_from(stops)),
+        "evaluate": {"every": draw(st.integers(1, 2))},
+    }
+    return yamlfile.dump(data)
+
+
+def loaded(text: str) -> Loaded:
+    """A scenario without training; what does not fit together is drawn again."""
+    try:
+        return check(yamlfile.parse(text, "world.yaml"), training=False)
+    except ScenarioError:
+        reject()
