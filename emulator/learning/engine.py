@@ -5,6 +5,7 @@ Everything here computes with one thread a process, so that no result depends on
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import time
@@ -135,16 +136,15 @@ class Engine:
         """
         data, key, classes = self._training, key_of(self._scenario), self.data.arrays.classes
         state = self._tested.state.clone()  # that of the untrained model, as long as nothing was tested
-        most = min([trial.SAMPLES, *(rule.params.batch_size for _, rule in rules)])
         sizes = [len(part) for part in self.data.parts]
-        client = next((c for c, size in enumerate(sizes) if size >= most), 0)
-        few = TrainingData(data.x, data.y, {client: data.of(client)[:most]})
-        rows = few.of(client)
+        most = min([trial.SAMPLES, *(getattr(rule.params, "batch_size", trial.SAMPLES) for _, rule in rules)])
+        rows = np.array(list(itertools.islice(itertools.chain.from_iterable(self.data.parts), most)))
+        few = TrainingData(data.x, data.y, {0: rows})
         with plugins.blaming(f"model '{self._scenario.model.kind}'"):
             trial.try_model(self._tested, state, data.x[rows], data.y[rows], classes, key)
         for own_key, rule in rules:
             with plugins.blaming(f"local update '{rule.kind}'"):
-                trial.try_rule(self._trainer, state, few, client, rule, (key, own_key))
+                trial.try_rule(self._trainer, state, few, rule, (key, own_key))
             if not self._trainer.stacks(rule.params.batch_size):
                 trial.warn_of_single_samples(self._tested, state, data, sizes, rule.params.batch_size, key)
 

@@ -104,10 +104,8 @@ def _check_gradient(loss: Tensor, parameters: Sequence[nn.Parameter], key: str) 
         raise InputError("the gradient of its loss is not finite, before any training", key)
 
 
-def try_rule(
-    trainer: Trainer, state: Tensor, data: TrainingData, client: int, rule: Chosen, keys: tuple[str, str]
-) -> None:
-    """Takes one small step on a client's samples, twice. ``keys`` are those of the model and of the rule.
+def try_rule(trainer: Trainer, state: Tensor, data: TrainingData, rule: Chosen, keys: tuple[str, str]) -> None:
+    """Takes one small step on the samples of client 0 of ``data``, twice. ``keys`` are those of the model and of the rule.
 
     Raises `InputError` where that cannot be done, or where the second time gives something else.
     """
@@ -123,7 +121,7 @@ def try_rule(
     step = {"epochs": 1, "learning_rate": min(params.learning_rate, STEP_SIZE)}
     nothing = None if made.remember is None else torch.zeros_like(state)
     gentle = Chosen(rule.slot, rule.kind, params.model_copy(update=step))
-    job = TrainJob(state, client, gentle, 1, 0, nothing, nothing)
+    job = TrainJob(state, 0, gentle, 1, 0, nothing, nothing)
     whole, trainer.data = trainer.data, data
     try:
         ((_, first),), ((_, second),) = (list(trainer.train([job])) for _ in range(2))

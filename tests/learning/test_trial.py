@@ -166,6 +166,16 @@ def test_a_local_rule_is_tried_as_well(
     assert not (tmp_path / "run").exists()
 
 
+def test_a_rule_without_the_parameters_of_local_training_is_refused(
+    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local_rules.names()
+    monkeypatch.setattr(local_rules, "_plugins", dict(local_rules._plugins))
+    local_rules.register("own")(rule_of())
+    with pytest.raises(InputError, match=r"method\.local: 'own' must give a Rule and have parameters"):
+        execute(small("method.local=own"), tmp_path / "run", Memo(None), max_workers=1)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
