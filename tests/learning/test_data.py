@@ -5,6 +5,7 @@ import struct
 import urllib.error
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +13,8 @@ from data_samples import check_form, check_outline, fingerprint, load
 from pydantic import ValidationError
 
 from emulator.errors import InputError
-from emulator.learning.data import digits, idx
-from emulator.registry import data_sets
+from emulator.learning.data import check, digits, idx
+from emulator.registry import Chosen, data_sets
 
 # digits and synthetic
 
@@ -284,3 +285,29 @@ def test_every_set_has_a_fingerprint_and_a_summary() -> None:
     for name in data_sets.names():
         assert callable(data_sets[name].facts["fingerprint"])
         assert data_sets[name].summary.endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("kind", "params"),
+    [
+        ("mnist", {"root": "nowhere"}),
+        ("emnist", {"root": "nowhere"}),
+        ("cifar10", {"root": "nowhere"}),
+        ("cifar100", {"root": "nowhere"}),
+        ("npz", {"path": "nowhere"}),
+        ("image-folder", {"path": "nowhere"}),
+        ("speech-commands", {"path": "nowhere"}),
+        ("leaf", {"task": "femnist", "path": "nowhere"}),
+        ("usc-had", {"path": "nowhere"}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_checking_a_set_that_is_not_there_says_what_reading_it_would(kind: str, params: dict[str, Any]) -> None:
+    said = []
+    for call in (load, lambda kind, **given: check(Chosen("data set", kind, data_sets[kind].params(**given)))):
+        with pytest.raises(InputError) as caught:
+            call(kind, **params)
+        said.append((caught.value.key, caught.value.message))
+    assert said[0] == said[1]
+    if "root" in params:  # it may still be fetched
+        check(Chosen("data set", kind, data_sets[kind].params(**params, download=True)))

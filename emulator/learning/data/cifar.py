@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from emulator.learning.data.arrays import ArraySet, Outline, normalised
-from emulator.learning.data.files import StoredParams, damaged, fingerprint, obtain
+from emulator.learning.data.files import StoredParams, damaged, fingerprint, obtain, unless_fetched
 from emulator.registry import data_sets
 
 SHAPE = (3, 32, 32)
@@ -107,6 +107,7 @@ def _cifar10_fingerprint(params: StoredParams) -> str:
     train_samples=50_000,
     shape=SHAPE,
     fingerprint=_cifar10_fingerprint,
+    check=unless_fetched(_cifar10_files),
     outline=lambda params: _outline(_cifar10_files(params), "labels", 10),
 )
 def cifar10(params: StoredParams) -> ArraySet:
@@ -130,6 +131,7 @@ def _cifar100_fingerprint(params: StoredParams) -> str:
     train_samples=50_000,
     shape=SHAPE,
     fingerprint=_cifar100_fingerprint,
+    check=unless_fetched(_cifar100_files),
     outline=lambda params: _outline(_cifar100_files(params), "fine_labels", 100),
 )
 def cifar100(params: StoredParams) -> ArraySet:

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from pydantic import Field
 
@@ -38,6 +38,9 @@ class StoredParams(Params):
     download: bool = Field(False, description="fetch the set into that folder with torchvision where it is missing")
 
 
+P = TypeVar("P", bound=StoredParams)
+
+
 def obtain(
     name: str,
     params: StoredParams,
@@ -60,6 +63,16 @@ def obtain(
         looked = " nor in ".join(str(p) for p in places)
         raise InputError(f"{name} is not in {looked}; set 'download: true' to fetch it with torchvision{advice}", KEY)
     return paths
+
+
+def unless_fetched(files: Callable[[P], object]) -> Callable[[P], None]:
+    """A check that the files of a set are there, unless they may be fetched (see `emulator.learning.data.check`)."""
+
+    def check(params: P) -> None:
+        if not params.download:
+            files(params)
+
+    return check
 
 
 def _download(name: str, root: Path, collection_class: str, options: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import Field
 
 from emulator.learning.data.arrays import ArraySet, Outline, normalised
-from emulator.learning.data.files import StoredParams, damaged, fingerprint, obtain
+from emulator.learning.data.files import StoredParams, damaged, fingerprint, obtain, unless_fetched
 from emulator.registry import data_sets
 
 DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")  # of the Debian package dataset-fashion-mnist
@@ -110,6 +110,7 @@ def _mnist_fingerprint(params: StoredParams) -> str:
     train_samples=60_000,
     shape=(1, SIDE, SIDE),
     fingerprint=_mnist_fingerprint,
+    check=unless_fetched(_mnist_files),
     outline=lambda params: _outline(_mnist_files(params), 10),
 )
 def mnist(params: StoredParams) -> ArraySet:
@@ -134,6 +135,7 @@ def _fashion_fingerprint(params: StoredParams) -> str:
     train_samples=60_000,
     shape=(1, SIDE, SIDE),
     fingerprint=_fashion_fingerprint,
+    check=unless_fetched(_fashion_files),
     outline=lambda params: _outline(_fashion_files(params), 10),
 )
 def fashion_mnist(params: StoredParams) -> ArraySet:
@@ -181,7 +183,12 @@ def _emnist_outline(params: EmnistParams) -> Outline:
 
 
 @data_sets.register(
-    "emnist", EmnistParams, shape=(1, SIDE, SIDE), fingerprint=_emnist_fingerprint, outline=_emnist_outline
+    "emnist",
+    EmnistParams,
+    shape=(1, SIDE, SIDE),
+    fingerprint=_emnist_fingerprint,
+    check=unless_fetched(_emnist_files),
+    outline=_emnist_outline,
 )
 def emnist(params: EmnistParams) -> ArraySet:
     """EMNIST, handwritten letters and digits, 28×28, in six splits (Cohen et al. 2017).
