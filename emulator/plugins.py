@@ -20,7 +20,8 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from emulator.errors import HflError, InputError
-from emulator.registry import OURS, Chosen, Plugin, Registry, is_ours
+from emulator.processes import MAIN
+from emulator.registry import OURS, Chosen, Plugin, Registry, choices, is_ours
 
 loaded: list[str] = []  # what was imported here, so that worker processes can do the same
 named: dict[str, str] = {}  # modules that scenarios name, and what each is there for
@@ -40,13 +41,29 @@ def load(names: Sequence[str]) -> None:
                 _load_file(Path(name))
             else:
                 find(name)
-        loaded.append(name)
+        if name not in loaded:
+            loaded.append(name)
 
 
 def import_named(module: str, purpose: str) -> ModuleType:
     """Imports a module of the user's that a scenario names; errors that come out of it are said to be those of ``purpose``."""
     named[module] = purpose
     return find(module)
+
+
+def modules_of(scenario: Any) -> list[str]:
+    """What another process loads before it reads a scenario: what was loaded here, and modules that its plug-ins stand in."""
+    imported = {chosen.plugin.function.__module__ for _, chosen in choices(scenario) if not chosen.plugin.ours}
+    return [*loaded, *sorted(imported - {MAIN, *_from_files, *loaded})]
+
+
+def only_here(scenario: Any) -> str:
+    """What of a scenario no other process finds, because the script or notebook itself defines it; nothing where all is found."""
+    for path, chosen in choices(scenario):
+        factory = str(getattr(chosen.params, "factory", ""))
+        if chosen.plugin.function.__module__ == MAIN or factory.partition(":")[0] == MAIN:
+            return f"{'.'.join(map(str, path))}: {chosen.slot} '{factory or chosen.kind}' is defined in the script or notebook"
+    return ""
 
 
 def find(name: str) -> ModuleType:
