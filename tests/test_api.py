@@ -15,11 +15,13 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 import yaml
+from notebook import executed, texts
 from patience import PATIENCE_S
 from scenario.command import ROOT, TINY, hfl
 
@@ -403,3 +405,42 @@ def test_the_code_of_the_pages_runs(page: str, tmp_path: Path) -> None:
     assert found
     done = python(tmp_path, "\n".join(found))
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.filterwarnings("ignore")  # what Jupyter says of itself
+def test_the_notebook_gives_what_it_shows(tmp_path: Path) -> None:
+    shown = nbformat.read(ROOT / "docs" / "python-api.ipynb", as_version=4)
+    given = texts(executed(shown, tmp_path))
+    number = re.compile(r"\d[\d,]*\.?\d*")
+    for before, after in zip(texts(shown), given, strict=True):
+        assert [number.sub("#", text).split() for text in before] == [number.sub("#", text).split() for text in after]
+        for old, new in zip(before, after, strict=True):
+            figures = [[float(n.replace(",", "")) for n in number.findall(text)] for text in (old, new)]
+            assert figures[0] == pytest.approx(figures[1], rel=0.05, abs=0.05)  # processors round differently
+    assert not re.search(r"(/tmp|/home|/root|/Users)/", json.dumps(shown))
+
+
+IN_A_NOTEBOOK = (
+    "import emulator\nfrom emulator.learning import engine, workers\nengine.WORKERS_AFTER_S = 0",
+    "start, started = workers.processes.start, []\n"
+    "workers.processes.start = lambda process: (started.append(process), start(process))",
+    "def net(shape, classes):\n    raise AssertionError",
+    f"scenario = emulator.load_scenario({SCENARIO!r})",
+    "emulator.run_scenario(scenario, 'alone', memo=False, workers=1, progress=False).metrics.to_csv()",
+    "emulator.run_scenario(scenario, 'with', memo=False, workers=2).metrics.to_csv()",
+    "len(started)",
+    "try:\n    own = {'kind': 'module', 'factory': '__main__:net'}\n"
+    "    emulator.run_scenario(scenario.changed({'model': own}), 'own', memo=False)\n"
+    "except emulator.InputError as error:\n    print(error)",
+)
+
+
+@pytest.mark.filterwarnings("ignore")  # what Jupyter says of itself
+def test_a_notebook_has_workers_progress_in_one_line_and_no_models_of_its_cells(tmp_path: Path) -> None:
+    cells = [nbformat.v4.new_code_cell(code) for code in IN_A_NOTEBOOK]
+    *_, (alone,), (line, with_workers), (started,), (*_, refused) = texts(
+        executed(nbformat.v4.new_notebook(cells=cells), tmp_path)
+    )
+    assert (with_workers, started) == (alone, "2")
+    assert re.fullmatch(r"hierfavg: round 2, accuracy [\d.]+%, .* \(100% done\)", line)
+    assert "code of a notebook or a prompt stands in no file" in refused
