@@ -185,8 +185,12 @@ class Engine:
             self._pool = RayPool(self._max_workers, *self._setup())
         count = cores() if self._max_workers is None else self._max_workers
         if self._pool is None and count > 1 and self._spent_s > WORKERS_AFTER_S:
-            if why := plugins.only_here(self._scenario) or workers.cannot_travel(self._fresh()):
-                log.warning("clients are trained in one process, because the model cannot be sent to others: %s", why)
+            alone = plugins.only_here(self._scenario)
+            why = alone and f"{alone}, which other processes do not import"
+            if not why and (cannot := workers.cannot_travel(self._fresh())):
+                why = f"the model cannot be sent to others: {cannot}"
+            if why:
+                log.warning("clients are trained in one process, because %s", why)
                 self._max_workers = 1
                 return None
             self._pool = workers.WorkerPool(count, *self._setup(), plugins.modules_of(self._scenario))
