@@ -166,4 +166,4 @@ def test_a_notebook_has_workers_progress_in_one_line_and_no_models_of_its_cells(
     )
     assert (with_workers, started) == (alone, "2")
     assert re.fullmatch(r"hierfavg: round 2, accuracy [\d.]+%, .* \(100% done\)", line)
-    assert "code of a notebook or a prompt stands in no file" in refused
+    assert refused.startswith("changes: model.factory: code of a notebook or a prompt stands in no file")
