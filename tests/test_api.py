@@ -21,6 +21,7 @@ import yaml
 from scenario.command import ROOT, TINY, hfl, script
 
 import emulator
+from emulator.cli.progress import RunProgress
 
 SCENARIO: dict[str, Any] = yaml.safe_load(TINY)
 FILES = ("metrics.csv", "ledger.parquet", "summary.json", "scenario.yaml")
@@ -280,3 +281,18 @@ def test_progress_goes_to_stderr(tmp_path: Path, capfd: pytest.CaptureFixture[st
     assert done.out == ""
     assert done.err.splitlines()[0] == "hierfavg: started"
     assert done.err.splitlines()[-1] == "1/1  seed-3: complete"
+
+
+def test_the_same_call_goes_on_after_an_interruption(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RunProgress, "_on_round", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            emulator.run_scenario(SCENARIO, tmp_path / "run", memo=False, workers=1)
+    assert emulator.load_run(tmp_path / "run").status == "interrupted"
+    finished = emulator.run_scenario(SCENARIO, tmp_path / "run", memo=False, workers=1, progress=False)
+    assert finished.manifest["trainings"]["computed"] < finished.manifest["trainings"]["asked"]
+    for name in FILES:
+        assert (finished.folder / name).read_bytes() == (run.folder / name).read_bytes()
