@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,14 +21,13 @@ from analysis.seeds import mean_and_interval
 from analysis.tables import NOT_REACHED, first_reach
 from analysis.texttable import TextTable
 from emulator.errors import InputError
-from emulator.files import read_json
-from emulator.study.names import short_names, text_of
+from emulator.files import read_json, replacing, write_text
+from emulator.study.names import FAILURES, short_names, text_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
 INDEX = "study.json"
-FAILURES = "failures.json"  # why runs failed the last time, by their names
 
 NOTHING = "–"  # of a method that makes no clusters, or a run without a baseline
 SHOWN = 5  # runs that a message names
@@ -59,6 +59,16 @@ class StudyResults:
     table: pd.DataFrame
     missing: tuple[str, ...]
     folders: Mapping[str, Path] = field(default_factory=dict)
+
+    @cached_property
+    def runs(self) -> pd.DataFrame:
+        """A row for each run (see `per_run`)."""
+        return per_run(self)
+
+    @cached_property
+    def summary(self) -> pd.DataFrame:
+        """A row for each variant and grid point, with means over seeds (see `summarise`)."""
+        return summarise(self)
 
 
 def load_study(folder: Path | str) -> StudyResults:
@@ -189,6 +199,15 @@ def summarise(results: StudyResults) -> pd.DataFrame:
             row[f"{name}_mean"], row[f"{name}_ci95"] = mean_and_interval(group[name].to_list())
         rows.append(row)
     return pd.DataFrame(rows)
+
+
+def write_tables(results: StudyResults) -> list[str]:
+    """Writes the table and the summary of a study into its folder; returns the names of the files."""
+    write_text(results.folder / "results.csv", results.table.to_csv(index=False, lineterminator="\n"))
+    with replacing(results.folder / "results.parquet") as aside:
+        results.table.to_parquet(aside, index=False)
+    write_text(results.folder / "summary.csv", results.summary.to_csv(index=False, lineterminator="\n"))
+    return ["results.csv", "results.parquet", "summary.csv"]
 
 
 def as_text(summary: pd.DataFrame, columns: Sequence[str]) -> str:

@@ -1,22 +1,45 @@
-"""A discrete-event emulator of hierarchical federated learning: real training on an emulated clock."""
+"""A discrete-event emulator of hierarchical federated learning: real training on an emulated clock.
+
+    import emulator
+
+    scenario = emulator.load_scenario("quickstart", {"stop.rounds": 5})
+    run = emulator.run_scenario(scenario)
+    run.metrics, run.ledger, run.groups  # pandas tables
+
+`emulator.api` has all of it. This package imports nothing by itself, so that its ground modules stay quick: what is named below
+is imported when it is first used.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
+import importlib
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from analysis.runs import Run
+    from emulator.api import compare, load_run, load_scenario, plot, run_scenario, sweep, what_if
+    from emulator.errors import HflError, InputError
 
 __version__ = "0.1.0"
+__all__ = [
+    "HflError",
+    "InputError",
+    "compare",
+    "load_run",
+    "load_scenario",
+    "plot",
+    "run_scenario",
+    "sweep",
+    "what_if",
+]
 
 
-def load_run(path: Path | str) -> Run:
-    """Reads a run folder: ``metrics``, ``ledger``, ``energy``, ``groups`` and ``groupings`` are pandas tables.
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    found = getattr(importlib.import_module("emulator.errors" if name.endswith("Error") else "emulator.api"), name)
+    globals()[name] = found
+    return found
 
-    Raises `emulator.errors.InputError` if it is no run folder, or damaged. This package imports nothing by itself, so that its
-    ground modules stay quick: the analysis is imported when this is called.
-    """
-    from analysis.runs import load_run as load
 
-    return load(path)
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

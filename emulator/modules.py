@@ -18,7 +18,7 @@ from types import ModuleType
 
 from emulator.errors import InputError
 
-_from_files: set[str] = set()  # names of modules that came from files
+from_files: set[str] = set()  # names of modules that came from files
 
 _ROOT = Path(__file__).parent.parent
 _IMPORTING = str(Path(importlib.__file__).parent)
@@ -35,14 +35,14 @@ def find(name: str) -> ModuleType:
 def load_file(path: Path) -> None:
     """Imports a file, whole path, under its own name. Raises what the import raises, and ``ImportError`` for a taken name."""
     name = path.stem
-    if name not in _from_files and (name in sys.modules or _is_elsewhere(path)):
+    if name not in from_files and (name in sys.modules or _is_elsewhere(path)):
         raise ImportError(f"'{name}' is the name of another module; give the file another one")
     _look_here()
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is no Python file")
     module = importlib.util.module_from_spec(spec)
-    _from_files.add(name)
+    from_files.add(name)
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)

@@ -15,7 +15,8 @@ from typing import Any
 
 from emulator import modules
 from emulator.errors import HflError, InputError
-from emulator.registry import OURS, Chosen, Plugin, Registry, is_ours
+from emulator.processes import MAIN
+from emulator.registry import OURS, Chosen, Plugin, Registry, choices, is_ours
 
 loaded: list[str] = []  # what was imported here, so that worker processes can do the same
 named: dict[str, str] = {}  # modules that scenarios name, and what each is there for
@@ -33,7 +34,9 @@ def load(names: Sequence[str]) -> None:
                 modules.load_file(Path(name).resolve())
             else:
                 modules.find(name)
-        loaded.append(name if not name.endswith(".py") else str(Path(name).resolve()))
+        whole = str(Path(name).resolve()) if name.endswith(".py") else name  # workers may have another current folder
+        if whole not in loaded:
+            loaded.append(whole)
 
 
 def import_named(module: str, purpose: str) -> ModuleType:
@@ -45,6 +48,21 @@ def import_named(module: str, purpose: str) -> ModuleType:
 def present() -> bool:
     """Whether there is any code of the user's."""
     return bool(named or _foreign())
+
+
+def modules_of(scenario: Any) -> list[str]:
+    """What another process loads before it reads a scenario: what was loaded here, and modules that its plug-ins stand in."""
+    imported = {chosen.plugin.function.__module__ for _, chosen in choices(scenario) if not chosen.plugin.ours}
+    return [*loaded, *sorted(imported - {MAIN, *modules.from_files, *loaded})]
+
+
+def only_here(scenario: Any) -> str:
+    """What of a scenario no other process finds, because the script or notebook itself defines it; nothing where all is found."""
+    for path, chosen in choices(scenario):
+        factory = str(getattr(chosen.params, "factory", ""))
+        if chosen.plugin.function.__module__ == MAIN or factory.partition(":")[0] == MAIN:
+            return f"{'.'.join(map(str, path))}: {chosen.slot} '{factory or chosen.kind}' is defined in the script or notebook"
+    return ""
 
 
 @contextlib.contextmanager

@@ -6,8 +6,6 @@ What a `Source` holds is read once; each replay then takes as long as the emulat
 
 from __future__ import annotations
 
-import copy
-import hashlib
 import math
 import os
 from collections.abc import Callable, Sequence
@@ -25,7 +23,7 @@ from emulator.ledger import Ledger
 from emulator.methods.session import Metrics
 from emulator.run import assemble, play, rare_collections, summary_of
 from emulator.run_folder import COMPLETE, SCENARIO, finished
-from emulator.scenario.load import Loaded, check, dump, parse_change, put
+from emulator.scenario.load import Loaded, check, fingerprint, parse_change, with_changes
 from emulator.world import endings
 from emulator.yamlfile import Document
 
@@ -44,11 +42,7 @@ class Source:
 
     def changed(self, changes: Sequence[tuple[str, Document]]) -> Loaded:
         """The run's scenario with changes by dotted key. Raises `ScenarioError` with everything that is wrong with it."""
-        given = self.document
-        document = Document(given.file, copy.deepcopy(given.data), dict(given.keys), dict(given.values))
-        for key, value in (*changes, *map(parse_change, QUIET)):
-            put(document, key, value)
-        return check(document, self.training)
+        return _changed(self.document, changes, self.training)
 
     def what_if(self, changes: Sequence[str]) -> Loaded:
         """As `changed`, with changes as ``hfl whatif --set`` takes them (``key.path=value``)."""
@@ -114,9 +108,27 @@ def _made_by(folder: Path) -> str:
     return f"was made by {theirs}, and this is {ours if ours != theirs else 'a later state of it'}"
 
 
+def what_if(folder: Path, changes: Sequence[tuple[str, Document]]) -> tuple[Loaded, Path]:
+    """The scenario of a finished run with changes by dotted key, and the run folder that it has unless another is given.
+
+    Raises `InputError` where the folder holds no finished run, `ScenarioError` with everything that is wrong with the scenario.
+    """
+    training = bool(finished(folder)["training"])
+    loaded = _changed(yamlfile.load(folder / SCENARIO), changes, training)
+    return loaded, _place_in(folder, loaded)
+
+
 def place_of(source: Source, loaded: Loaded) -> Path:
     """The run folder that ``hfl whatif`` gives a changed scenario, unless it is told another."""
-    return source.folder / f"whatif-{hashlib.sha256(dump(loaded.scenario).encode()).hexdigest()[:8]}"
+    return _place_in(source.folder, loaded)
+
+
+def _changed(document: Document, changes: Sequence[tuple[str, Document]], training: bool) -> Loaded:
+    return check(with_changes(document, (*changes, *map(parse_change, QUIET))), training)
+
+
+def _place_in(folder: Path, loaded: Loaded) -> Path:
+    return folder / f"whatif-{fingerprint(loaded.scenario)}"
 
 
 def replay(

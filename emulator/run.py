@@ -97,15 +97,17 @@ def execute(
     scenario = loaded.scenario
     started = time.monotonic()
     memory = RunMemory(memo, {**(known or {}), **checkpoint.read_memory(folder)})
-    with loaded.locating():
+    with loaded.locating(), contextlib.ExitStack() as undone:
         check(scenario)
         lab: AnyLab
         if loaded.training:
             lab = Lab(scenario, memory, watcher.on_trained, checkpoint.Restored(folder), max_workers, backend)
+            undone.callback(lab.close)
             lab.try_out()
         else:
             lab = TimingLab(scenario, memory)
         session = assemble(scenario, lab, Ledger(aside_of(folder / run_folder.LEDGER)))
+        undone.pop_all()
     # Only now: bad input that shows when data and model are read leaves no folder behind.
     import pyarrow.parquet  # noqa: F401 (the ledger needs it: now, so that memory does not grow by it in the middle of the run)
 
@@ -329,7 +331,7 @@ def _manifest(scenario: Scenario, training: bool) -> dict[str, Any]:
         "label": label_of(scenario),
         "seed": scenario.seed,
         "training": training,
-        "command": ["hfl", *sys.argv[1:]],
+        "command": _command(),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
         "packages": {p: importlib.metadata.version(p) for p in packages},
@@ -340,3 +342,10 @@ def _manifest(scenario: Scenario, training: bool) -> dict[str, Any]:
             "cores": os.cpu_count(),
         },
     }
+
+
+def _command() -> list[str]:
+    """The command that this process runs; nothing where it is a script or a notebook of the user's."""
+    script = Path(sys.argv[0])
+    ours = script.stem == "hfl" or script.parts[-2:] == ("emulator", "__main__.py")
+    return ["hfl", *sys.argv[1:]] if ours else []

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePath
 from typing import Any
 
 import yaml
@@ -146,6 +147,43 @@ def parse(text: str, file: str) -> Document:
         if builder.problems:
             raise ScenarioError(tuple(builder.problems))
     return document
+
+
+def from_data(data: Any, name: str) -> Document:
+    """A document of data that was built in Python; ``name`` is what messages call it, and it has no lines.
+
+    Mappings, sequences and the scalars of numpy are taken as what they hold. Raises `ScenarioError` for anything that YAML could
+    not say, as `parse` would.
+    """
+    try:
+        document = parse(dump(_plain(data, (), name)), name)
+    except ScenarioError as error:
+        raise ScenarioError(tuple(replace(p, line=0, column=0) for p in error.problems)) from None
+    here = Mark(name, 0, 0)
+    return Document(name, document.data, dict.fromkeys(document.keys, here), dict.fromkeys(document.values, here))
+
+
+def _plain(value: Any, path: Path_, name: str) -> Any:
+    if len(path) > MAX_DEPTH:
+        raise ScenarioError((Problem(name, 0, 0, dotted(path[:3]), f"is nested deeper than {MAX_DEPTH} levels"),))
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                raise ScenarioError((Problem(name, 0, 0, dotted(path), f"the key {key!r} is not text"),))
+        return {str(key): _plain(each, (*path, key), name) for key, each in value.items()}
+    if isinstance(value, list | tuple | range):
+        return [_plain(each, (*path, i), name) for i, each in enumerate(value)]
+    if hasattr(value, "tolist"):  # numpy's arrays and numbers
+        return _plain(value.tolist(), path, name)
+    if isinstance(value, PurePath):
+        return str(value)
+    for kind in (bool, int, float, str):
+        if isinstance(value, kind):
+            return kind(value)
+    if value is None:
+        return None
+    what = f"expected text, a number, a list or a mapping, not {type(value).__name__}"
+    raise ScenarioError((Problem(name, 0, 0, dotted(path), what),))
 
 
 def dump(data: Any) -> str:

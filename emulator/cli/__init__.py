@@ -1,4 +1,4 @@
-"""The ``hfl`` command. The only room that imports from every other; what it does itself is talk to the user.
+"""The ``hfl`` command. It imports from every room below; what it does itself is talk to the user.
 
 Each module registers its commands with the application in `app`. Exit codes: 0 done, 1 a run failed, 2 bad input,
 130 interrupted.

@@ -1,10 +1,11 @@
-"""How a run is getting on: a live line on a terminal, a plain line now and then elsewhere."""
+"""How a run is getting on: a live line on a terminal or in a notebook, a plain line now and then elsewhere."""
 
 from __future__ import annotations
 
 import math
 import time
 from types import TracebackType
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -15,6 +16,32 @@ from emulator.run import Watcher
 from emulator.scenario.schema import Stop
 
 PLAIN_EVERY_S = 5.0
+NOTEBOOK_EVERY_S = 0.2
+
+
+class NotebookLine:
+    """A line of plain text below a cell of a notebook that changes in its place, and needs no widgets."""
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+        self._text = ""
+        self._shown = 0.0
+
+    def show(self, text: str) -> None:
+        """Replaces the text, unless it was replaced a moment ago; `settle` then shows it."""
+        self._text = text
+        if time.monotonic() - self._shown >= NOTEBOOK_EVERY_S:
+            self.settle()
+
+    def settle(self) -> None:
+        """Shows the latest text."""
+        from IPython.display import display
+
+        self._shown, data = time.monotonic(), {"text/plain": self._text}
+        if self._handle is None:
+            self._handle = display(data, raw=True, display_id=True)  # type: ignore[no-untyped-call]
+        else:
+            self._handle.update(data, raw=True)
 
 
 class RunProgress:
@@ -28,6 +55,7 @@ class RunProgress:
         self._shown = time.monotonic()
         self._bar: Progress | None = None
         self._task: TaskID | None = None
+        self._line: NotebookLine | None = None
 
     @property
     def watcher(self) -> Watcher:
@@ -42,6 +70,9 @@ class RunProgress:
             )  # fmt: skip
             self._task = self._bar.add_task(self._label, total=1.0, state="reading data", wave="")
             self._bar.start()
+        elif self._console.is_jupyter:
+            self._line = NotebookLine()
+            self._line.show(f"{self._label}: started")
         else:
             self._console.print(f"{self._label}: started")
         return self
@@ -51,12 +82,16 @@ class RunProgress:
     ) -> None:
         if self._bar is not None:
             self._bar.stop()
+        if self._line is not None:
+            self._line.settle()
 
     def _on_round(self, round: int, metrics: Metrics) -> None:  # noqa: A002
         self._accuracy = metrics.get("accuracy", self._accuracy)  # nan in a run without training
         text = self._describe(round, metrics)
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=share_done(self._stop, metrics), state=text, wave="")
+        elif self._line is not None:
+            self._line.show(f"{self._label}: {text} ({share_done(self._stop, metrics):.0%} done)")
         elif time.monotonic() - self._shown >= PLAIN_EVERY_S:
             self._shown = time.monotonic()
             self._console.print(f"{self._label}: {text} ({share_done(self._stop, metrics):.0%} done)")

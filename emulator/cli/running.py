@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -104,15 +103,12 @@ def whatif(
         raise InputError("say what is to change, for example --set topology.links.access.up='2 Mbit/s'")
     from analysis.folders import one_run
     from emulator import checkpoint
-    from emulator.run_folder import finished
+    from emulator.replay import what_if
 
     folder = one_run(folder)
-    training = bool(finished(folder)["training"])
     # No picture: drawing one would take as long as the answer. `hfl compare` draws both worlds.
-    changes = [*changes, "output.against=[]", "output.plot=false"]
-    loaded = scenario.load(folder / "scenario.yaml", changes, training=training)
-    text = scenario.dump(loaded.scenario)
-    place = out_dir or folder / f"whatif-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    loaded, usual = what_if(folder, [scenario.parse_change(text) for text in changes])
+    place = out_dir or usual
     summary = _run_one(loaded, place, _open_memo(memo, no_memo), False, workers, checkpoint.read_memory(folder))
     _show_side_by_side(folder, place)
     if summary is not None:

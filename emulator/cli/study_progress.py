@@ -1,4 +1,7 @@
-"""How a study is getting on: on a terminal a bar for the whole and a line for each run under way, elsewhere plain lines."""
+"""How a study is getting on: on a terminal a bar for the whole and a line for each run under way, elsewhere plain lines.
+
+In a notebook it is one line that changes in its place.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from analysis.quantities import accuracy_text
-from emulator.cli.progress import share_done
+from emulator.cli.progress import NotebookLine, share_done
 from emulator.methods.session import Metrics
 from emulator.study.load import Planned
 from emulator.study.runner import StudyWatcher
@@ -32,6 +35,7 @@ class StudyProgress:
         self._warnings: set[str] = set()
         self._bar: Progress | None = None
         self._whole: TaskID | None = None
+        self._line: NotebookLine | None = None
 
     @property
     def watcher(self) -> StudyWatcher:
@@ -47,6 +51,9 @@ class StudyProgress:
             )  # fmt: skip
             self._whole = self._bar.add_task(escape(self._name), total=float(self._left), state=self._state())
             self._bar.start()
+        elif self._console.is_jupyter:
+            self._line = NotebookLine()
+            self._line.show(f"{self._name}: {self._state()}")
         return self
 
     def __exit__(
@@ -54,6 +61,8 @@ class StudyProgress:
     ) -> None:
         if self._bar is not None:
             self._bar.stop()
+        if self._line is not None:
+            self._line.settle()
 
     def _on_start(self, run: Planned) -> None:
         if self._bar is not None:
@@ -67,7 +76,7 @@ class StudyProgress:
             known = self._accuracy.get(run.name)
             state = f"round {round}" + ("" if known is None else f", accuracy {accuracy_text(known)}")
             self._bar.update(self._tasks[run.name], completed=self._shares[run.name], state=state)
-            self._update()
+        self._update()
 
     def _on_warning(self, run: Planned, text: str) -> None:
         if text not in self._warnings:  # the same of every run
@@ -78,16 +87,19 @@ class StudyProgress:
         self._shares.pop(run.name, None)
         self._ended += 1
         self._failed += bool(error)
-        count = f"{self._done + self._ended}/{self._done + self._left}"
-        self._console.print(f"{count}  {escape(run.name)}: {'[red]failed[/]' if error else 'complete'}")
+        if self._line is None:
+            count = f"{self._done + self._ended}/{self._done + self._left}"
+            self._console.print(f"{count}  {escape(run.name)}: {'[red]failed[/]' if error else 'complete'}")
         if self._bar is not None:
             self._bar.remove_task(self._tasks.pop(run.name))
-            self._update()
+        self._update()
 
     def _update(self) -> None:
-        assert self._bar is not None
-        assert self._whole is not None
-        self._bar.update(self._whole, completed=self._ended + sum(self._shares.values()), state=self._state())
+        done = self._ended + sum(self._shares.values())
+        if self._bar is not None and self._whole is not None:
+            self._bar.update(self._whole, completed=done, state=self._state())
+        if self._line is not None:
+            self._line.show(f"{self._name}: {self._state()} ({done / self._left:.0%} done)")
 
     def _state(self) -> str:
         failed = f", {self._failed} failed" if self._failed else ""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,7 +25,7 @@ from emulator.cli.app import (
 )
 from emulator.cluster import Backend
 from emulator.errors import HflError, InputError
-from emulator.files import slug, write_json, write_text
+from emulator.files import slug
 from emulator.registry import Chosen
 from emulator.study.load import LoadedStudy, load
 from emulator.yamlfile import Path_
@@ -76,7 +77,6 @@ def study(
     elif loaded.runs:
         with backend_joined(backend, address, None):
             failed = _run(loaded, folder, remembered, jobs, workers, overwrite, backend)
-        _note_failures(folder, failed)
     if len(failed) < len(loaded.runs):
         _results(loaded, folder)
     if loaded.worlds:
@@ -103,36 +103,27 @@ def _run(
 ) -> dict[str, str]:
     """Does what is left to do; returns why runs failed, by name."""
     from emulator.cli.study_progress import StudyProgress
-    from emulator.files import held
-    from emulator.study.folder import prepare_all, write_index
+    from emulator.study.runner import StudyWatcher, run_left
 
     if backend == "ray":
         from emulator.study.ray_runner import run_all
     else:
         from emulator.study.runner import run_all
 
-    with held(folder):
-        left = prepare_all(folder, loaded.runs, overwrite)
-        write_index(folder, loaded)
-        done = len(loaded.runs) - len(left)
+    @contextlib.contextmanager
+    def show(left: int, done: int) -> Iterator[StudyWatcher]:
         if done:
             out.print(f"{done} of {len(loaded.runs)} runs are complete already")
-        try:
-            with StudyProgress(err, loaded.study.name, len(left), done) as progress:
-                return run_all(left, folder, memo, jobs, workers, progress.watcher)
-        except KeyboardInterrupt:
-            err.print(f"interrupted; the same command goes on from {escape(str(folder))}")
-            raise typer.Exit(130) from None
+        with StudyProgress(err, loaded.study.name, left, done) as progress:
+            yield progress.watcher
 
-
-def _note_failures(folder: Path, failed: dict[str, str]) -> None:
-    """Keeps why runs failed, for the report: a run that fails early has no folder to say so."""
-    from analysis.studies import FAILURES
-
-    if failed:
-        write_json(folder / FAILURES, failed)
-    else:
-        (folder / FAILURES).unlink(missing_ok=True)
+    try:
+        return run_left(
+            loaded, folder, show, lambda runs, watcher: run_all(runs, folder, memo, jobs, workers, watcher), overwrite
+        )
+    except KeyboardInterrupt:
+        err.print(f"interrupted; the same command goes on from {escape(str(folder))}")
+        raise typer.Exit(130) from None
 
 
 def _look_again(loaded: LoadedStudy, folder: Path) -> None:
@@ -190,22 +181,16 @@ def _count(number: int, what: str) -> str:
 def _results(loaded: LoadedStudy, folder: Path) -> None:
     """Writes and prints the tables, and draws the figures."""
     from analysis import studies
-    from emulator.files import replacing
 
     results = studies.load_study(folder)
-    summary = studies.summarise(results)
-    write_text(folder / "results.csv", results.table.to_csv(index=False, lineterminator="\n"))
-    with replacing(folder / "results.parquet") as aside:
-        results.table.to_parquet(aside, index=False)
-    write_text(folder / "summary.csv", summary.to_csv(index=False, lineterminator="\n"))
-    out.print(studies.as_text(summary, results.columns), markup=False)
+    written = studies.write_tables(results)
+    out.print(studies.as_text(results.summary, results.columns), markup=False)
     if results.missing:
         out.print(
             f"without {_count(len(results.missing), 'run')} not complete: {escape(', '.join(results.missing[:5]))}"
         )
     drawn = draw(loaded, loaded.study.figures, results, ("figures",))
-    written = ["results.csv", "results.parquet", "summary.csv", *drawn]
-    out.print(f"wrote {', '.join(escape(w) for w in written)} -> {escape(str(folder))}")
+    out.print(f"wrote {', '.join(escape(w) for w in (*written, *drawn))} -> {escape(str(folder))}")
 
 
 def draw(

@@ -5,6 +5,7 @@ Everything here computes with one thread a process, so that no result depends on
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import math
@@ -69,23 +70,32 @@ class Engine:
     def __init__(
         self, scenario: Scenario, data: ClientData, max_workers: int | None = None, backend: Backend = "local"
     ) -> None:
-        torch.set_num_threads(1)
-        self.data = data
-        arrays = data.arrays
-        self._scenario = scenario
-        self._training = TrainingData(torch.from_numpy(arrays.x_train), torch.from_numpy(arrays.y_train), data.parts)
-        limit = scenario.evaluate.samples
-        self._x_test, self._y_test = torch.from_numpy(arrays.x_test[:limit]), torch.from_numpy(arrays.y_test[:limit])
-        tokens, key = are_tokens(self._training.x), key_of(scenario)
-        with fitting(scenario, arrays.shape, arrays.classes, TRAINING_COPIES):
-            again = self._fresh()
-            self._tested = FlatModel(self._fresh())
-            trial.check_same(self._tested.module, again, key)
-            self.facts: ModelFacts = model_facts(again, arrays.shape, tokens, key)
-        self._pool: workers.WorkerPool | RayPool | None = None
-        self._max_workers = max_workers
-        self._backend = backend
-        self._spent_s = 0.0
+        self._threads = torch.get_num_threads()
+        with contextlib.ExitStack() as undone:
+            undone.callback(torch.set_num_threads, self._threads)
+            torch.set_num_threads(1)
+            self.data = data
+            arrays = data.arrays
+            self._scenario = scenario
+            self._training = TrainingData(
+                torch.from_numpy(arrays.x_train), torch.from_numpy(arrays.y_train), data.parts
+            )
+            limit = scenario.evaluate.samples
+            self._x_test, self._y_test = (
+                torch.from_numpy(arrays.x_test[:limit]),
+                torch.from_numpy(arrays.y_test[:limit]),
+            )
+            tokens, key = are_tokens(self._training.x), key_of(scenario)
+            with fitting(scenario, arrays.shape, arrays.classes, TRAINING_COPIES):
+                again = self._fresh()
+                self._tested = FlatModel(self._fresh())
+                trial.check_same(self._tested.module, again, key)
+                self.facts: ModelFacts = model_facts(again, arrays.shape, tokens, key)
+            self._pool: workers.WorkerPool | RayPool | None = None
+            self._max_workers = max_workers
+            self._backend = backend
+            self._spent_s = 0.0
+            undone.pop_all()
 
     def _fresh(self, number: int = 0) -> nn.Module:
         return untrained(self._scenario, self.data.arrays.shape, self.data.arrays.classes, number)
@@ -175,11 +185,15 @@ class Engine:
             self._pool = RayPool(self._max_workers, *self._setup())
         count = cores() if self._max_workers is None else self._max_workers
         if self._pool is None and count > 1 and self._spent_s > WORKERS_AFTER_S:
-            if why := workers.cannot_travel(self._fresh()):
-                log.warning("clients are trained in one process, because the model cannot be sent to others: %s", why)
+            alone = plugins.only_here(self._scenario)
+            why = alone and f"{alone}, which other processes do not import"
+            if not why and (cannot := workers.cannot_travel(self._fresh())):
+                why = f"the model cannot be sent to others: {cannot}"
+            if why:
+                log.warning("clients are trained in one process, because %s", why)
                 self._max_workers = 1
                 return None
-            self._pool = workers.WorkerPool(count, *self._setup())
+            self._pool = workers.WorkerPool(count, *self._setup(), plugins.modules_of(self._scenario))
         return self._pool
 
     def evaluate(self, state: Tensor) -> tuple[float, float]:
@@ -229,7 +243,8 @@ class Engine:
         return Samples(self._training.x[rows], self._training.y[rows])
 
     def close(self) -> None:
-        """Ends the worker processes, if there are any, or lets go of what the cluster holds."""
+        """Ends the worker processes, or lets go of what the cluster holds; whoever computes next has all threads again."""
+        torch.set_num_threads(self._threads)
         if self._pool is not None:
             self._pool.close()
             self._pool = None

@@ -9,6 +9,7 @@ messages carry row numbers only. Data and model go to a worker once, when it sta
 from __future__ import annotations
 
 import contextlib
+import io
 import itertools
 import multiprocessing
 import pickle
@@ -17,13 +18,14 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
+from types import FunctionType
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from emulator import plugins
+from emulator import plugins, processes
 from emulator.errors import HflError
 from emulator.learning.brought import Block
 from emulator.learning.distillation import DistilJob, distil_client
@@ -57,9 +59,20 @@ class _Setup:
 
 
 class WorkerPool:
-    """Trainers in processes of their own. They end with the pool, or with this process."""
+    """Trainers in processes of their own. They end with the pool, or with this process.
 
-    def __init__(self, count: int, module: nn.Module, data: TrainingData, seed: int, forward_flops: float) -> None:
+    ``plug_ins`` are modules and files that they load first, by default those that were loaded here.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        module: nn.Module,
+        data: TrainingData,
+        seed: int,
+        forward_flops: float,
+        plug_ins: Sequence[str] | None = None,
+    ) -> None:
         shared = TrainingData(_shared(data.x), _shared(data.y), data.parts)
         context = multiprocessing.get_context("spawn")
         self._table = torch.empty(0)
@@ -69,9 +82,9 @@ class WorkerPool:
         self._processes = []
         for _ in range(count):
             ours, theirs = context.Pipe()
-            given = (theirs, sys.path, list(plugins.loaded), dict(plugins.named))
+            given = (theirs, sys.path, list(plugins.loaded if plug_ins is None else plug_ins), dict(plugins.named))
             process = context.Process(target=_work, args=given, daemon=True)
-            process.start()
+            processes.start(process)
             theirs.close()
             self._pipes.append(ours)
             self._processes.append(process)
@@ -173,10 +186,22 @@ class WorkerPool:
 def cannot_travel(module: nn.Module) -> str:
     """Why a model cannot be sent to another process, such as a class within a function; nothing where it can."""
     try:
-        pickle.dumps(module)
+        _Traveller(io.BytesIO()).dump(module)
     except Exception as error:  # noqa: BLE001 (pickle raises what it meets)
         return plugins.said(error)
     return ""
+
+
+class _Traveller(pickle.Pickler):
+    """Refuses what is defined in the main script or a notebook: other processes do not import it (see `emulator.processes`)."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        """Looks at every class and function, and leaves the rest to pickle."""
+        if isinstance(obj, type | FunctionType) and obj.__module__ == processes.MAIN:
+            raise pickle.PicklingError(
+                f"'{obj.__qualname__}' is not defined in a module, but in the script or notebook"
+            )
+        return NotImplemented
 
 
 def deal(sizes: Sequence[float], hands: int) -> list[list[int]]:

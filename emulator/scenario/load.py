@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import hashlib
 import re
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -47,6 +48,10 @@ class Loaded:
                 yield
         except InputError as error:
             raise self.locate(error) from error
+
+    def changed(self, changes: Iterable[tuple[str, Document]]) -> Loaded:
+        """The same scenario with changes by dotted key. Raises `ScenarioError` with everything that is wrong with it."""
+        return check(with_changes(self.document, changes), self.training)
 
     def against(self, preset: str) -> Loaded:
         """The same scenario with another preset's method (see `presets.against`)."""
@@ -174,6 +179,14 @@ def parse_change(text: str) -> tuple[str, Document]:
     return key.strip(), Document(option, yamlfile.parse(raw, option).data, {(): here}, {(): here})
 
 
+def with_changes(given: Document, changes: Iterable[tuple[str, Document]]) -> Document:
+    """A copy of a document in which `put` was done for each of the changes."""
+    document = Document(given.file, copy.deepcopy(given.data), dict(given.keys), dict(given.values), dict(given.notes))
+    for key, value in changes:
+        put(document, key, value)
+    return document
+
+
 def put(document: Document, key: str, given: Document) -> None:
     """Puts what ``given`` holds, with its places, at a dotted key; raises `ScenarioError` where that has no place."""
     mark = given.values[()]
@@ -233,6 +246,11 @@ def _written(data: Any, path: Path_) -> Path_:
 def dump(scenario: Scenario) -> str:
     """The scenario as YAML with every default written out; `loads` reads the same scenario from it."""
     return yamlfile.dump(_plain(scenario.model_dump()))
+
+
+def fingerprint(scenario: Scenario) -> str:
+    """Eight digits that tell a scenario from others, for names of folders."""
+    return hashlib.sha256(dump(scenario).encode()).hexdigest()[:8]
 
 
 def _plain(value: Any) -> Any:

@@ -8,13 +8,12 @@ otherwise itself.
 
 from __future__ import annotations
 
-import copy
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from emulator.scenario.load import put
+from emulator.scenario.load import with_changes
 from emulator.study.names import file_names, run_name, short_names, text_of, world_name
 from emulator.study.schema import Study, WhatIf
 from emulator.yamlfile import Document, Mark
@@ -127,10 +126,7 @@ class _Value:
 
 
 def _changed(base: Document, changes: Iterable[Change]) -> Document:
-    changed = Document(base.file, copy.deepcopy(base.data), dict(base.keys), dict(base.values), dict(base.notes))
-    for change in changes:
-        put(changed, change.key, change.given)
-    return changed
+    return with_changes(base, ((change.key, change.given) for change in changes))
 
 
 def _axis(document: Document, at: tuple[str, ...], values: list[Any] | dict[str, Any]) -> list[_Value]:

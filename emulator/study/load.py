@@ -102,7 +102,11 @@ def load(name: str | Path, overrides: Sequence[str] = ()) -> LoadedStudy:
 
     ``overrides`` are changes (``key.path=value``) to the scenarios of all runs, and come last.
     """
-    document = yamlfile.load(find(str(name), bundled(), "study"))
+    return check(yamlfile.load(find(str(name), bundled(), "study")), overrides)
+
+
+def check(document: Document, overrides: Sequence[str] = ()) -> LoadedStudy:
+    """As `load`, of a document that was read."""
     study = _read(document)
     last = [_override(text, study) for text in overrides]
     problems = [*_misplaced(study, document), *_of_figures(study, document), *whatif.misplaced(study, document)]

@@ -8,6 +8,7 @@ from typing import Any
 
 from emulator.files import slug
 
+FAILURES = "failures.json"  # in the folder of a study: why runs failed the last time, by their names
 LONGEST_PART = 40
 LONGEST_NAME = 200  # file systems allow 255 bytes
 

@@ -12,17 +12,22 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TypeVar
 
-from emulator import plugins
+from emulator import plugins, processes
+from emulator.errors import InputError
+from emulator.files import held, write_json
 from emulator.learning.memo import Memo
 from emulator.machine import cores
 from emulator.methods.session import Metrics
+from emulator.study.folder import prepare_all, write_index
 from emulator.study.job import Ended, Order, Progressed, ReplayOrder, Setup, Warned, work
-from emulator.study.load import Planned
+from emulator.study.load import LoadedStudy, Planned
+from emulator.study.names import FAILURES
 from emulator.study.results import WorldReplay
 
 log = logging.getLogger(__name__)
@@ -41,6 +46,30 @@ class StudyWatcher:
     on_end: Callable[[Planned, str], None] = lambda _run, _error: None
 
 
+def run_left(
+    loaded: LoadedStudy,
+    folder: Path,
+    show: Callable[[int, int], AbstractContextManager[StudyWatcher]],
+    run: Callable[[Sequence[Planned], StudyWatcher], dict[str, str]],
+    overwrite: bool = False,
+) -> dict[str, str]:
+    """Does in a study's folder what is left to do there; returns why runs failed, by name, and keeps it in `FAILURES`.
+
+    ``show(left, done)`` is a block that lasts as long as the runs, ``run`` does them (as `run_all`). Raises `InputError` where
+    another process is at work in the folder, or it holds something else (see `prepare_all`).
+    """
+    with held(folder):
+        left = prepare_all(folder, loaded.runs, overwrite)
+        write_index(folder, loaded)
+        with show(len(left), len(loaded.runs) - len(left)) as watcher:
+            failed = run(left, watcher)
+        if failed:
+            write_json(folder / FAILURES, failed)  # a run that fails early has no folder to say so
+        else:
+            (folder / FAILURES).unlink(missing_ok=True)
+    return failed
+
+
 def run_all(
     runs: Sequence[Planned],
     folder: Path,
@@ -53,8 +82,11 @@ def run_all(
 
     ``jobs`` are the runs at a time, by default as many as there are cores; ``workers`` the training processes of each, by
     default what that leaves of the cores. An interruption (``KeyboardInterrupt``) stops all runs, whose folders keep what was
-    done, and is raised again.
+    done, and is raised again. Raises `InputError` where a run needs a plug-in that its process could not find.
     """
+    for run in runs:
+        if why := plugins.only_here(run.loaded.scenario):
+            raise InputError(f"{why}, which other processes do not import; put it into a module of its own")
     most = jobs or cores()
     failed: dict[str, str] = {}
     waiting = list(runs)
@@ -76,7 +108,8 @@ def run_all(
                 failed[run.name] = message.error
             watcher.on_end(run, message.error)
 
-    _work_through(lambda: len(waiting), begin, heard, most, memo)
+    needed = dict.fromkeys(name for run in runs for name in plugins.modules_of(run.loaded.scenario))
+    _work_through(lambda: len(waiting), begin, heard, most, memo, list(needed))
     return failed
 
 
@@ -106,7 +139,7 @@ def replay_all(
                 failed[each.name] = message.error
             on_end(each, message.error)
 
-    _work_through(lambda: len(waiting), begin, heard, jobs or cores(), memo)
+    _work_through(lambda: len(waiting), begin, heard, jobs or cores(), memo, list(plugins.loaded))
     return failed
 
 
@@ -116,13 +149,14 @@ def _work_through(
     heard: Callable[[T, Message], None],
     most: int,
     memo: Path | None,
+    plug_ins: list[str],
 ) -> None:
     """Does what `begin` hands out, at most so many at a time, each in a process of its own, while anything is left.
 
     ``begin`` is told what is under way; ``heard`` hears all that the processes say. An interruption stops all of them.
     """
     Memo(memo).close()  # the file is there before several processes want to make it
-    setup = Setup(memo, sys.path, list(plugins.loaded))
+    setup = Setup(memo, sys.path, plug_ins)
     idle: list[Job] = []
     active: dict[Connection, tuple[Job, T]] = {}
     try:
@@ -163,7 +197,7 @@ class Job:
         main = threading.current_thread() is threading.main_thread()
         before = signal.signal(signal.SIGINT, signal.SIG_IGN) if main else None
         try:
-            self._process.start()
+            processes.start(self._process)
         finally:
             if main:
                 signal.signal(signal.SIGINT, before)

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,16 @@ def started(folder: Path, *arguments: str | Path) -> subprocess.Popen[str]:
 def ended(process: subprocess.Popen[str]) -> Done:
     out, err = process.communicate(timeout=PATIENCE_S)
     return Done(process.returncode, out, err)
+
+
+def script(folder: Path, code: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Runs a script of the user's own, in a folder of its own."""
+    (folder / "script.py").write_text(textwrap.dedent(code))
+    own = {"PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(folder), "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [sys.executable, "script.py", *words], cwd=folder, env=os.environ | own, capture_output=True, text=True,
+        timeout=PATIENCE_S, check=False,
+    )  # fmt: skip
 
 
 def stated(folder: Path) -> dict[str, Any]:

@@ -43,7 +43,7 @@ def _imported(params: ModuleParams) -> ModuleType:
 def _code(params: ModuleParams) -> str:
     """A hash of the file that has the factory."""
     _imported(params)
-    return code_hash(params.factory.partition(":")[0])
+    return code_hash(params.factory.partition(":")[0], KEY)
 
 
 @models.register("module", ModuleParams, code=_code)

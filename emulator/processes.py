@@ -1,0 +1,26 @@
+"""Processes of our own, which never import the script or the notebook that runs here.
+
+Python starts a process anew by importing the main script in it, so that whatever was defined there can be found. A script without
+``if __name__ == "__main__":`` would then run once more in each of them. Ours need nothing of it.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from multiprocessing.process import BaseProcess
+from types import ModuleType
+
+MAIN = "__main__"
+_one_at_a_time = threading.Lock()
+
+
+def start(process: BaseProcess) -> None:
+    """Starts a process of the method ``spawn`` that does not import this one's main script."""
+    with _one_at_a_time:
+        script = sys.modules[MAIN]
+        sys.modules[MAIN] = ModuleType(MAIN)  # without a file or a spec: there is nothing to import
+        try:
+            process.start()
+        finally:
+            sys.modules[MAIN] = script
