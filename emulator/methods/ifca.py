@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 import numpy as np
 from pydantic import Field
@@ -90,7 +91,7 @@ def _try_and_train(session: Session, params: IfcaParams, group: Group, t: int) -
 
     work = {c: world.env.process(member(c)) for c in group.members}
     patience = params.wait_for_members(len(work), len(work))
-    back = yield from gather(world, work, patience, started_s, world.give_up)
+    back = yield from gather(world, work, patience, started_s, partial(world.give_up, tag.round, tag.group))
     return back if world.was_up(group.aggregator, started_s) else []
 
 

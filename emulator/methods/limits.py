@@ -81,9 +81,10 @@ def check_trained(session: Session, trained: bool, *keys: str) -> None:
     """
     if trained or not session.rounds:
         return
-    message = f"nothing was trained: in {session.rounds} rounds no model came back in time"
     params = session.scenario.method.params
     short = [f"'method.{key}.after'" for key in keys if getattr(getattr(params, key).params, "after", None) is not None]
+    before = f" before {' or '.join(short)}" if short else ""
+    message = f"nothing was trained: in no round (of {session.rounds}) did a model come back{before}"
     if session.world.all_present:
-        raise HflError(f"{message}; {' or '.join(short) or 'a limit'} is too short for this fleet")
+        raise HflError(message)
     log.warning("%s", message)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from pydantic import Field
@@ -165,6 +166,7 @@ def side_by_side(session: Session, group: Group, asked: Sequence[int], at: Group
     tag, names = Tag("model", at.round, group.number, at.group_round), world.fleet.client_names
     meets = not at.operation.plugin.facts.get("alone", False)
     started_s, patience = world.now, waits.how(len(asked), waits.wanted)
+    give_up = partial(world.give_up, at.round, group.number)
 
     def member(client: int) -> Steps:
         if not (yield world.send(group.aggregator, names[client], at.down_bytes, tag)):
@@ -179,7 +181,7 @@ def side_by_side(session: Session, group: Group, asked: Sequence[int], at: Group
 
     def all_of(steps: Callable[[int], Steps], clients: Sequence[int], patience: Patience) -> Steps:
         work = {c: world.env.process(steps(c)) for c in clients}
-        return (yield from gather(world, work, patience, started_s, world.give_up))
+        return (yield from gather(world, work, patience, started_s, give_up))
 
     left = yield from all_of(member, asked, patience)
     if meets and len(left) >= waits.least:

@@ -62,12 +62,13 @@ class Activities:
         """The nodes and links at which something is under way."""
         return [place for place in self._at if isinstance(place, str)]
 
-    def cut(self, place: Place) -> None:
-        """Cuts off all that is under way at a place."""
+    def cut(self, place: Place, *others: Place) -> None:
+        """Cuts off all that is under way at a place, and at all others at the same time."""
         for activity in list(self._at.get(place, ())):
-            self._remove(activity)
-            activity.when_cut()
-            activity.over.succeed(False)
+            if all(other in activity.places for other in others):
+                self._remove(activity)
+                activity.when_cut()
+                activity.over.succeed(False)
 
     def _remove(self, activity: Activity) -> None:
         for place in activity.places:

@@ -19,10 +19,10 @@ from emulator import plugins
 from emulator.errors import HflError
 from emulator.ledger import Tag
 
-# Events that may happen at one instant: so many in all, and so many more for each client. What everybody does at once in any
-# method is below a tenth of it.
+# Events that may happen at one instant: so many in all, and so many more for each client. What all clients of a preset do at
+# once makes about five events a client.
 EVENTS = 50_000
-EVENTS_A_CLIENT = 200
+EVENTS_A_CLIENT = 100
 
 LATEST = 64  # requests that are remembered
 SHOWN = 3  # of those, different ones that a message shows

@@ -164,19 +164,19 @@ class World:
         if self._activities is None:
             self._activities = Activities(self.env, self._disturbances)
 
-    def give_up(self, client: int) -> None:
-        """Cuts off what a client has under way: nobody waits for it any longer."""
-        self._cut(self.fleet.client_names[client])
+    def give_up(self, round: int, group: int, client: int) -> None:  # noqa: A002
+        """Cuts off what a client has under way for a group in a round: nobody waits for it any longer."""
+        self._cut(self.fleet.client_names[client], (round, group))
 
     def give_up_group(self, round: int, group: int) -> None:  # noqa: A002
         """Cuts off what a group has under way in a round; whatever it begins afterwards in this round is lost at once."""
         self._given_up.add((round, group))
         self._cut((round, group))
 
-    def _cut(self, place: Place) -> None:
+    def _cut(self, *places: Place) -> None:
         if self._activities is None:
             raise RuntimeError("nothing can be cut off in a world that is not watched")
-        self._activities.cut(place)
+        self._activities.cut(*places)
 
     def waited_for(self) -> str:
         """What is waited for in vain, in words: links and clients that are out for ever; "" where there is no such thing."""

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, given, reject, settings
 from emulator import ledger
 from emulator.errors import HflError, InputError
 from emulator.ledger import Row
-from emulator.methods.session import Session
+from emulator.methods.session import Metrics, Session
 from emulator.run import assemble, network_of, play
 from emulator.scenario import Loaded
 from emulator.scenario.presets import presets
@@ -34,6 +34,17 @@ QUICK = settings(
 )
 
 
+class _Forward:
+    """Sees to it that no round passes in no time: whatever is lost, it takes time to lose it, or somebody waits."""
+
+    def __init__(self) -> None:
+        self.last_s = 0.0
+
+    def __call__(self, round: int, totals: Metrics) -> None:  # noqa: A002
+        assert totals["time_s"] > self.last_s, f"round {round} takes no time at {self.last_s} s"
+        self.last_s = totals["time_s"]
+
+
 def played(world: Loaded) -> tuple[Session, Books, str]:
     """A run to its end, or to the error that ends it, and what the network says that it carried."""
     books: list[Books] = []
@@ -48,6 +59,7 @@ def played(world: Loaded) -> tuple[Session, Books, str]:
             patch.setattr("emulator.run.Clock", CountedClock)
             patch.setattr("emulator.methods.forming.RETURNS", 1000)
             session = assemble(world.scenario, BlindLab(world))
+            session.on_round = _Forward()
             play(session)
     except InputError as error:
         if not any(reason in error.message for reason in REFUSED):
