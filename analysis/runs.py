@@ -335,10 +335,12 @@ def _problem(metrics: pd.DataFrame, may_be_unknown: Sequence[str]) -> str:
     import numpy as np
 
     for column in COLUMNS:
-        if column in may_be_unknown:
+        if column == "loss":  # it may overflow
             continue
         values = metrics[column].to_numpy(dtype=float)
-        bad = ~np.isfinite(values) | (values < 0)
+        bad = np.isinf(values) | (values < 0)
+        if column not in may_be_unknown:
+            bad |= np.isnan(values)
         if column == "accuracy":
             bad |= values > 1
         if column == "round":

@@ -56,7 +56,7 @@ def images_of(run: Run) -> np.ndarray:
     rows, path = len(run.recovered), run.folder / IMAGES
     try:
         found: np.ndarray = np.load(path, allow_pickle=False)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError) as error:
         raise InputError(f"'{path}' is damaged: {error}") from None
     if found.ndim != 6 or found.shape[:2] != (rows, 2):
         raise InputError(f"'{path}' is damaged: it does not fit recovered.csv")

@@ -116,6 +116,7 @@ def row(**values: object) -> str:
         (HEADER + row(accuracy="True"), "is damaged: column 'accuracy' holds something that is not a number"),
         (HEADER + ZERO + row(time_s=""), "is damaged: column 'time_s' has nan in row 2"),
         (HEADER + row(bytes_total="inf"), "is damaged: column 'bytes_total' has inf in row 1"),
+        (HEADER + row(energy_j="inf"), "is damaged: column 'energy_j' has inf in row 1"),
         (HEADER + row(cost_s=-1), "is damaged: column 'cost_s' has -1 in row 1"),
         (HEADER + row(accuracy=61.5), "is damaged: column 'accuracy' has 61.5 in row 1"),
         (HEADER + row(round=0.5), "is damaged: column 'round' has 0.5 in row 1"),
