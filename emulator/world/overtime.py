@@ -12,10 +12,9 @@ from typing import Protocol
 
 import numpy as np
 
-from emulator.errors import HflError
 from traces.step import StepFunction
 
-_MANY = 100_000  # changes in a row without any progress: what waits for it would wait for ever
+_MANY = 100_000  # changes in a row of something that is 0 all the time: who waits for it would wait for ever
 
 
 class OverTime(Protocol):
@@ -96,11 +95,8 @@ class Product:
         return self._constant * math.prod(f.at(t) for f in self.factors)
 
     def next_change(self, t: float) -> float:
-        """See `OverTime.next_change`. A factor that is 0 for ever keeps the product there, whatever the others do."""
-        changes = [f.next_change(t) for f in self.factors]
-        if any(change == math.inf and f.at(t) == 0 for f, change in zip(self.factors, changes, strict=True)):
-            return math.inf
-        return min(changes, default=math.inf)
+        """See `OverTime.next_change`."""
+        return min((f.next_change(t) for f in self.factors), default=math.inf)
 
     @property
     def peak(self) -> float:
@@ -109,24 +105,17 @@ class Product:
 
 
 def time_to_accumulate(rate: OverTime, start_s: float, amount: float) -> float:
-    """The first instant at which the integral of ``rate`` from ``start_s`` on reaches ``amount``; infinity where it never does.
-
-    Raises `HflError` where the rate changes again and again but is always 0.
-    """
+    """The first instant at which the integral of ``rate`` from ``start_s`` on reaches ``amount``; infinity where none does."""
     if isinstance(rate, StepFunction):
         return rate.time_to_accumulate(start_s, amount)
-    now, idle = start_s, 0
-    while True:
+    now = next_not_zero(rate, start_s)
+    while now < math.inf:
         level, change = rate.at(now), rate.next_change(now)
-        if level > 0 and amount <= level * (change - now):
+        if amount <= level * (change - now):
             return now + amount / level
-        if change == math.inf:
-            return math.inf
         amount -= level * (change - now)
-        idle = 0 if level > 0 else idle + 1
-        if idle > _MANY:
-            raise HflError(f"after {start_s:g} emulated seconds a device or link never works again")
-        now = change
+        now = next_not_zero(rate, change)
+    return math.inf
 
 
 def accumulated(rate: OverTime, start_s: float, now_s: float) -> float:

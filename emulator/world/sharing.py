@@ -33,7 +33,7 @@ from emulator.world.cohorts import Cohorts
 from emulator.world.fleet import Fan, Leg
 from emulator.world.flows import NOTHING_BITS, Bundle, Flow, Link, Solo, connected, happen, max_min, succeed
 from emulator.world.network import Instants, Known, Transfer, latencies_s, latency_s
-from emulator.world.overtime import OverTime, Product
+from emulator.world.overtime import OverTime, Product, next_not_zero
 
 _AFTER_ALL_ELSE = EventPriority(5)  # rates are worked out after everything else that happens at an instant
 
@@ -269,7 +269,7 @@ class SharedNetwork:
         now = self._env.now
         link.rate_bps = link.capacity.at(now)
         if not link.watched:
-            change = link.capacity.next_change(now)
+            change = link.capacity.next_change(now) if link.rate_bps else next_not_zero(link.capacity, now)
             link.dead = link.rate_bps == 0 and change == math.inf
             if change < math.inf:
                 link.watched = True

@@ -28,7 +28,7 @@ from emulator.world.disturbances import Disturbances
 from emulator.world.fleet import CLOUD, Fleet, Leg, Numbers
 from emulator.world.network import Instants, Network, happens_at
 from emulator.world.operations import OperationCost
-from emulator.world.overtime import OverTime, Product, time_to_accumulate
+from emulator.world.overtime import OverTime, Product, next_not_zero, time_to_accumulate
 
 Steps = Generator[simpy.Event, Any, Any]  # a SimPy process
 
@@ -142,7 +142,7 @@ class World:
 
     def is_gone(self, client: int) -> bool:
         """Whether a client is away and never comes back."""
-        return self._never_back(self.fleet.client_names[client])
+        return self._disturbances.back(self.fleet.client_names[client], self.now) == math.inf
 
     def until_return(self) -> simpy.Event | None:
         """Happens when the next of those who are away comes back; None where nobody does."""
@@ -182,11 +182,9 @@ class World:
         """What is waited for in vain, in words: links and clients that are out for ever; "" where there is no such thing."""
         links = [f"link {name} is out for ever, and {n} waiting for it" for name, n in self.network.stuck().items()]
         busy = () if self._activities is None else self._activities.nodes()
-        nodes = [f"{n} is away for ever in the midst of its work" for n in busy if self._never_back(n)]
-        return "; ".join([*links, *nodes][:SHOWN])
-
-    def _never_back(self, node: str) -> bool:
-        return self._disturbances.back(node, self.now) == math.inf
+        speeds = {self.fleet.client_names[c]: speed for c, speed in self._speeds.items()}
+        dead = [n for n in busy if n in speeds and next_not_zero(speeds[n], self.now) == math.inf]
+        return "; ".join([*links, *(f"{n} is out for ever in the midst of its work" for n in dead)][:SHOWN])
 
     # Requests.
 

@@ -7,7 +7,6 @@ import math
 
 import pytest
 
-from emulator.errors import HflError
 from emulator.rng import stream
 from emulator.world.overtime import Product, Spells, by_chance, merged, next_not_zero, next_zero, time_to_accumulate
 from traces.step import StepFunction
@@ -56,7 +55,29 @@ def test_work_waits_while_nothing_is_done_and_takes_longer_while_little_is() -> 
     assert time_to_accumulate(Product([step]), 1.0, 5.0) == step.time_to_accumulate(1.0, 5.0)
 
 
-def test_what_is_never_on_together_ends_with_an_error() -> None:
+def test_what_is_never_on_together_never_ends() -> None:
     on = StepFunction.of([0.0, 1.0], [1.0, 0.0], 2.0)
-    with pytest.raises(HflError, match="never works again"):
-        time_to_accumulate(Product([on, on.shifted(1.0)]), 0.0, 1.0)
+    never = Product([on, on.shifted(1.0)])
+    assert time_to_accumulate(never, 0.0, 1.0) == next_not_zero(never, 0.5) == math.inf
+
+
+def test_what_is_out_for_long_is_waited_for_however_often_something_else_changes_meanwhile() -> None:
+    # A thousand seconds hold more changes than anybody goes through one by one.
+    flicker = StepFunction.of([0.0, 0.001], [1.0, 0.0], 0.002)
+    out = Product([Spells([(0.0, 1000.0005)]), flicker])
+    assert next_not_zero(out, 0.0) == pytest.approx(1000.0005)
+    assert time_to_accumulate(out, 0.0, 0.001) == pytest.approx(1000.0025)
+    assert next_not_zero(Product([Spells([(0.0, math.inf)]), flicker]), 0.0) == math.inf
+
+
+def test_what_never_goes_out_is_not_searched_for_an_end() -> None:
+    asked: list[float] = []
+
+    class Counted(StepFunction):
+        def next_change(self, t: float) -> float:
+            asked.append(t)
+            return StepFunction.next_change(self, t)
+
+    up = StepFunction.of([0.0, 1.0], [0.5, 1.0], 2.0)
+    assert next_zero(Product([Counted(up._steps)]), 3.0) == math.inf
+    assert not asked
