@@ -117,7 +117,8 @@ def test_a_round_for_which_enough_are_never_there_ends_the_run(small: Small, mon
 
 def test_a_link_that_is_out_for_ever_ends_the_run_and_is_named_however_much_goes_on_beside_it(small: Small) -> None:
     out = "faults=[{kind: backhaul-outage, edges: [1], at: [0 s], work: paused}]"
-    flicker = "topology.availability={generator: {kind: gilbert-elliott, good: 1, bad: 0.5, good_to_bad: 0.5, bad_to_good: 0.5}, work: paused}"
+    generator = "{kind: gilbert-elliott, good: 1, bad: 0.5, good_to_bad: 0.5, bad_to_good: 0.5}"
+    flicker = f"topology.availability={{generator: {generator}, work: paused}}"
     for world in ((out,), (out, flicker)):
         with pytest.raises(HflError, match=r"in round 1: link edge-1/down is out for ever, and \d+ waiting for it"):
             timed(small("method=fedavg", *world))

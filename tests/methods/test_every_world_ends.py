@@ -56,7 +56,7 @@ def played(world: Loaded) -> tuple[Session, Books, str]:
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("emulator.run.network_of", counted)
-            patch.setattr("emulator.run.Clock", CountedClock)
+            patch.setattr("emulator.run.new_clock", CountedClock)
             patch.setattr("emulator.methods.forming.RETURNS", 1000)
             session = assemble(world.scenario, BlindLab(world))
             session.on_round = _Forward()
