@@ -6,6 +6,7 @@ Whatever comes out of such code says whose it is, and where: see `blamed`.
 from __future__ import annotations
 
 import contextlib
+import sys
 import sysconfig
 import traceback
 from collections.abc import Iterator, Sequence
@@ -142,6 +143,7 @@ def _place_in(error: BaseException) -> tuple[FrameType, int] | None:
     ours nor one of Python's libraries.
     """
     theirs = {name.partition(".")[0] for name in (*named, *(plugin.function.__module__ for _, plugin in _foreign()))}
+    theirs -= sys.stdlib_module_names
     found = None
     for frame, line in traceback.walk_tb(error.__traceback__):
         if _module(frame).partition(".")[0] in theirs:

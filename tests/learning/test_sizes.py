@@ -9,7 +9,7 @@ import pytest
 from scenario.command import hfl
 from torch import nn
 
-from emulator.errors import InputError
+from emulator.errors import HflError, InputError
 from emulator.learning import sizes
 from emulator.learning.memo import Memo
 from emulator.machine import memory_bytes
@@ -75,7 +75,7 @@ def test_memory_that_runs_out_while_a_model_is_built(
     data = {**small().document.data, "model": "greedy"}
     loaded = small()
     loaded.document.data = data
-    with pytest.raises(InputError if said else RuntimeError, match=said or "something else"):
+    with pytest.raises(InputError if said else HflError, match=said or "something else"):
         execute(check(loaded.document), tmp_path / "run", Memo(None), max_workers=1)
 
 

@@ -59,7 +59,7 @@ def hfl(*arguments: str | Path) -> Done:
     """Runs the command in this process."""
     out, err = io.StringIO(), io.StringIO()
     before = sys.argv, list(sys.path), signal.getsignal(signal.SIGTERM), dict(os.environ)
-    imported = list(plugins.loaded)
+    imported, named = list(plugins.loaded), dict(plugins.named)
     sys.argv = ["hfl", *map(str, arguments)]
     code = 0
     try:
@@ -70,6 +70,8 @@ def hfl(*arguments: str | Path) -> Done:
     finally:
         sys.argv, sys.path[:] = before[:2]
         plugins.loaded[:] = imported
+        plugins.named.clear()
+        plugins.named.update(named)
         signal.signal(signal.SIGTERM, before[2])
         os.environ.clear()
         os.environ.update(before[3])
