@@ -96,7 +96,9 @@ def run_long(rounds: int, folder: Path) -> None:
             seen[round] = everyone_bytes("Rss")  # PSS would change with what else the machine does
             print(f"round {round:5}: {seen[round] / 1e6:7.1f} MB", flush=True)
 
-    execute(loads(TINY.format(rounds=rounds)), folder / "run", Memo(folder / "memo.sqlite"), Watcher(on_round))
+    # In one process: when workers start depends on how fast the machine is.
+    memo = Memo(folder / "memo.sqlite")
+    execute(loads(TINY.format(rounds=rounds)), folder / "run", memo, Watcher(on_round), max_workers=1)
     settled = seen[min(SETTLED, max(seen))]
     off = max((seen[r] / settled - 1 for r in seen if r > SETTLED), key=abs, default=0.0)
     print(f"{rounds} rounds: at most {off:+.1%} from what it is at round {SETTLED}")
