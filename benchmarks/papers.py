@@ -13,12 +13,12 @@ import itertools
 
 import numpy as np
 
+from emulator.contracts.learning import MeasurementChoice
 from emulator.learning.lab import Lab
 from emulator.learning.measurements import FisherParams
 from emulator.learning.memo import Memo, RunMemory
 from emulator.methods.estimators.classifier_weights import principal_components
 from emulator.methods.estimators.pretraining import PretrainingParams, measured, pretrained
-from emulator.registry import Chosen
 from emulator.scenario import Scenario, load
 
 SELECTION = 0.05  # ξ as a share of the learning rate (S3 §V-A)
@@ -71,7 +71,7 @@ def print_distances(name: str, params: PretrainingParams) -> None:
     lab = lab_of(load(name, ["data.partition.alpha=0"]).scenario)
     scores = np.stack(measured(lab, "class-scores", params))[:, 0]
     powers = np.exp(scores - scores.max(axis=1, keepdims=True))
-    fisher = Chosen("measurement", "fisher", FisherParams())
+    fisher = MeasurementChoice("fisher", FisherParams())
     estimates = {
         "conf": powers / powers.sum(axis=1, keepdims=True),
         "t2v": np.stack(lab.measure_all(fisher, pretrained(lab, params, "classifier-sgd"))),

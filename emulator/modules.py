@@ -1,4 +1,4 @@
-"""Modules of the user's: where they are found, and what is said when they fail.
+"""Modules of the user's: where they are found, what is said when they fail, and which code it is.
 
 A name is looked for where Python finds installed packages, and only then in the current folder, so that nothing that lies there
 takes the place of anything else. The current folder is not looked at before somebody names a module.
@@ -6,6 +6,7 @@ takes the place of anything else. The current folder is not looked at before som
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
 import sys
@@ -15,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from emulator.errors import InputError
 
@@ -62,6 +64,8 @@ def refusing(what: str, key: str = "") -> Iterator[None]:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # also what would end this process, such as SystemExit
+        if isinstance(error, InputError):  # it says what is wrong and where
+            raise InputError(f"{what}: {error.message}", key) from error
         message = (error.msg if isinstance(error, SyntaxError) else str(error)) or "no message"
         raise InputError(f"{what}: {type(error).__name__}: {message}{_place_of(error)}", key) from error
 
@@ -74,6 +78,36 @@ def _place_of(error: BaseException) -> str:
     theirs = [f for f in frames if not f.filename.startswith(("<", *_OURS))]
     written = [f for f in theirs if not f.filename.startswith(_INSTALLED)] or theirs
     return f" ({written[-1].filename}:{written[-1].lineno})" if written else ""
+
+
+_hashed: dict[str, tuple[Any, str]] = {}  # by module: which import of it was looked at, and the hash of its file then
+
+
+def code_hash(module: str, key: str = "") -> str:
+    """A hash of the source file of a module that is imported; ``key`` is the key of the scenario that names it.
+
+    Raises `InputError` where it says nothing of the code that runs: there is no file, as for the cells of a notebook, or it was
+    changed after the module was looked at first. Results would then be remembered as those of other code.
+    """
+    found = sys.modules.get(module)
+    file = getattr(found, "__file__", None)
+    if not isinstance(file, str) or not Path(file).is_file():
+        where = "a notebook or a prompt" if module == "__main__" else f"the module '{module}'"
+        raise InputError(
+            f"code of {where} stands in no file, so that its results could not be told from those of other code; "
+            "put it into a .py file",
+            key,
+        )
+    now = hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
+    spec = getattr(found, "__spec__", None) or found  # another one after importlib.reload
+    known, before = _hashed.get(module, (None, ""))
+    if known is spec and before != now:
+        raise InputError(
+            f"'{file}' was changed after '{module}' was imported; restart Python, or reload it with importlib.reload",
+            key,
+        )
+    _hashed[module] = spec, now
+    return now
 
 
 def _look_here() -> None:

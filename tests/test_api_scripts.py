@@ -18,15 +18,15 @@ from scenario.command import ROOT, TINY, script
 
 import emulator
 from emulator.learning import workers
-from emulator.registry import code_hash
+from emulator.modules import code_hash
 
 SCENARIO: dict[str, Any] = yaml.safe_load(TINY)
 FENCED = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 RULE = """
-from emulator.registry import local_rules
+from emulator.contracts.learning import local_rules
 known = local_rules["sgd"]
-@local_rules.register("mine", known.params, **known.facts)
+@local_rules.register("mine", known.params, known.facts)
 def mine(*given):
     return known.function(*given)
 """

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from devices.profile import find_profile, profile_names
-from emulator import registry, scenario, yamlfile
+from emulator import scenario, yamlfile
+from emulator.contracts import files, grouping, learning, methods, world
 from emulator.errors import InputError, suggestion
 from emulator.registry import Registry
 from emulator.scenario.presets import presets
@@ -19,7 +20,7 @@ from traces.reading import read
 Entries = list[tuple[str, str, str]]  # name, what it is, its parameters
 
 
-def _of(slot: Registry[Any]) -> Entries:
+def _of(slot: Registry[Any, Any]) -> Entries:
     return [(name, slot[name].summary, ", ".join(slot[name].params.model_fields)) for name in slot.names()]
 
 
@@ -47,28 +48,28 @@ def _samples() -> Entries:
 
 CATEGORIES: dict[str, Callable[[], Entries]] = {
     "presets": lambda: [(name, entry["summary"], "") for name, entry in sorted(presets().items())],
-    "methods": lambda: _of(registry.methods),
-    "estimators": lambda: _of(registry.estimators),
-    "distances": lambda: _of(registry.distances),
-    "formations": lambda: _of(registry.formations),
-    "schedules": lambda: _of(registry.schedules),
-    "samplings": lambda: _of(registry.samplings),
-    "trainings": lambda: _of(registry.trainings),
-    "local": lambda: _of(registry.local_rules),
-    "aggregations": lambda: _of(registry.aggregations),
-    "waiting": lambda: _of(registry.waitings),
-    "group-operations": lambda: _of(registry.group_operations),
-    "models": lambda: _of(registry.models),
-    "data": lambda: _of(registry.data_sets),
-    "partitions": lambda: _of(registry.partitions),
+    "methods": lambda: _of(methods.methods),
+    "estimators": lambda: _of(methods.estimators),
+    "distances": lambda: _of(grouping.distances),
+    "formations": lambda: _of(grouping.formations),
+    "schedules": lambda: _of(grouping.schedules),
+    "samplings": lambda: _of(grouping.samplings),
+    "trainings": lambda: _of(methods.trainings),
+    "local": lambda: _of(learning.local_rules),
+    "aggregations": lambda: _of(grouping.aggregations),
+    "waiting": lambda: _of(methods.waitings),
+    "group-operations": lambda: _of(world.group_operations),
+    "models": lambda: _of(learning.models),
+    "data": lambda: _of(learning.data_sets),
+    "partitions": lambda: _of(learning.partitions),
     "devices": lambda: [(name, find_profile(name).title, "") for name in profile_names()],
-    "faults": lambda: _of(registry.faults),
-    "attacks": lambda: _of(registry.attacks),
-    "trace-formats": lambda: _of(registry.trace_formats),
-    "trace-generators": lambda: _of(registry.trace_generators),
+    "faults": lambda: _of(world.faults),
+    "attacks": lambda: _of(methods.attacks),
+    "trace-formats": lambda: _of(files.trace_formats),
+    "trace-generators": lambda: _of(files.trace_generators),
     "trace-samples": _samples,
-    "figures": lambda: _of(registry.figures),
-    "plots": lambda: _of(registry.figures),
+    "figures": lambda: _of(files.figures),
+    "plots": lambda: _of(files.figures),
     "scenarios": lambda: _files(scenario.bundled()),
     "studies": lambda: _files(study.bundled()),
 }

@@ -39,7 +39,7 @@ def _with_kinds(kinds: Callable[[], list[tuple[str, str]]]) -> type[TyperCommand
 
 
 def _plots() -> list[tuple[str, str]]:
-    from emulator.registry import figures
+    from emulator.contracts.files import figures
 
     return [(name, figures[name].summary) for name in figures.names()]
 
