@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import ref
 
-from emulator.registry import Chosen
+from emulator.contracts.learning import LocalRule
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -75,7 +75,7 @@ class Train(Recipe):
         self,
         states: Sequence[Handle],
         client: Trainee,
-        rule: Chosen,
+        rule: LocalRule,
         round: int,  # noqa: A002
         first_epoch: int,
         extra: Sequence[Distilled] = (),

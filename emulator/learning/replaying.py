@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
+from emulator.contracts.learning import LocalRule
 from emulator.errors import HflError
 from emulator.learning.facts import Evaluation
 from emulator.learning.lab import Handle, Lab
 from emulator.learning.memo import RunMemory
 from emulator.learning.recipes import Distilled, Recipe, Train, Trainee
 from emulator.learning.timing import NOT_MEASURED
-from emulator.registry import Chosen
 from emulator.scenario.schema import Scenario
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class ReplayLab(Lab):
         self,
         model: Handle,
         client: Trainee,
-        rule: Chosen,
+        rule: LocalRule,
         round: int,  # noqa: A002
         first_epoch: int = 0,
         memory: tuple[Handle, Handle] | None = None,

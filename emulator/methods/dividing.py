@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from pydantic import Field
 
+from emulator.contracts.learning import LocalRule
 from emulator.grouping.formation.hierarchical import HierarchicalParams, hierarchical
 from emulator.grouping.view import ClientView
 from emulator.learning.lab import Handle
@@ -12,7 +13,7 @@ from emulator.ledger import Tag
 from emulator.methods.clusters import Clusters
 from emulator.methods.estimators.asking import ask_everybody
 from emulator.methods.session import Session
-from emulator.registry import Chosen, Params
+from emulator.registry import Params
 from emulator.rng import stream
 from emulator.scenario.schema import Count
 from emulator.world.fleet import CLOUD
@@ -26,7 +27,7 @@ class Dividing(Params):
     clusters: Count = Field(3, description="how many clusters they become")
 
 
-def divide(session: Session, params: Dividing, local: Chosen, model: Handle, t: int) -> Steps:
+def divide(session: Session, params: Dividing, local: LocalRule, model: Handle, t: int) -> Steps:
     """Divides all clients by what they make of the global model: similar classifiers come together.
 
     Every client gets the model, trains it for one local round and sends it back. The server compares by how much the classifier's

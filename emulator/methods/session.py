@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import simpy
-from pydantic import Field
 
 from emulator.accounting import Meter
 from emulator.grouping.diagnostics import Grouping
@@ -18,7 +17,6 @@ from emulator.learning.timing import AnyLab
 from emulator.ledger import EVALUATION, HOPS, Tag
 from emulator.methods.attacks import Attack
 from emulator.methods.clusters import Clusters, cluster_metrics, one_cluster
-from emulator.registry import Params
 from emulator.scenario.schema import Scenario
 from emulator.world.network import happens_at
 from emulator.world.world import World
@@ -38,12 +36,6 @@ Models = Handle | Clusters  # the global model, or those that stand in its place
 # One row of metrics.csv: a value for each name in METRICS, and in CLUSTER_METRICS where clusters are judged; nan where it was not
 # measured.
 Metrics = dict[str, float]
-
-
-class MethodParams(Params):
-    """What every method has: the name of the preset that it came from, if any, for legends."""
-
-    preset: str = Field("", description="the published method that this one starts from")
 
 
 @dataclass
@@ -117,7 +109,7 @@ class Session:
     def judges_clusters(self) -> bool:
         """Whether accuracies by cluster and by client are measured too."""
         wanted, partition = self.scenario.evaluate.clusters, self.scenario.data.partition
-        makes = partition.plugin.facts.get("clusters") or self.scenario.method.plugin.facts.get("clusters")
+        makes = partition.plugin.facts.clusters or self.scenario.method.plugin.facts.clusters
         return bool(makes) if wanted is None else wanted
 
     def note(self, table: str, row: dict[str, Any]) -> None:

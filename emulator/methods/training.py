@@ -13,18 +13,20 @@ from functools import partial
 import numpy as np
 from pydantic import Field
 
+from emulator.contracts.learning import LocalRule
+from emulator.contracts.methods import Patience, TrainingFacts, Waiting, trainings
+from emulator.contracts.world import GroupOperation
 from emulator.learning.distillation import DistillationParams
 from emulator.learning.lab import Handle
 from emulator.learning.recipes import Distilled
 from emulator.ledger import Tag
 from emulator.methods.memory import RuleMemory
 from emulator.methods.session import Session
-from emulator.methods.waiting import Patience, gather
-from emulator.registry import Chosen, NoParams, Params, trainings
+from emulator.methods.waiting import gather
+from emulator.registry import NoParams, Params
 from emulator.rng import stream
 from emulator.scenario.schema import Count
 from emulator.world.batch import Work
-from emulator.world.operations import least_members
 from emulator.world.world import Steps
 
 
@@ -70,8 +72,8 @@ class GroupRound:
 
     round: int
     group_round: int
-    local: Chosen
-    operation: Chosen
+    local: LocalRule
+    operation: GroupOperation
     memory: RuleMemory
     down_bytes: int  # of a model on its way to a member; 0 where members make the initial model themselves from a seed
     up_bytes: int
@@ -81,7 +83,7 @@ class GroupRound:
 class Waits:
     """For whom a group waits: how long, for how many (``wanted``, before over-selection), and the ``least`` it needs to go on."""
 
-    how: Chosen
+    how: Waiting
     wanted: int
     least: int
 
@@ -120,7 +122,7 @@ def members_work(session: Session, group: Group, at: GroupRound, waits: Waits) -
     left = (
         yield from together(session, group, asked, at) if world.calm else side_by_side(session, group, asked, at, waits)
     )
-    enough = len(left) >= max(waits.least, least_members(at.operation, len(asked)))
+    enough = len(left) >= max(waits.least, at.operation.least_members(len(asked)))
     return left if enough and world.was_up(group.aggregator, started_s) else None
 
 
@@ -150,7 +152,7 @@ def together(session: Session, group: Group, asked: Sequence[int], at: GroupRoun
     local = at.local.params
     samples = group.held(session.lab.clients.samples, crew.clients)
     work = Work(samples, local.epochs, local.batch_size, at.memory.rule.step_flops)
-    if at.operation.plugin.facts.get("alone", False):
+    if at.operation.plugin.facts.alone:
         yield crew.exchange(work, at.down_bytes, at.up_bytes, tag)
     else:
         arrivals_s = yield crew.receive(at.down_bytes, tag)
@@ -164,7 +166,7 @@ def side_by_side(session: Session, group: Group, asked: Sequence[int], at: Group
     world, local = session.world, at.local.params
     samples = dict(zip(asked, group.held(session.lab.clients.samples, asked).tolist(), strict=True))
     tag, names = Tag("model", at.round, group.number, at.group_round), world.fleet.client_names
-    meets = not at.operation.plugin.facts.get("alone", False)
+    meets = not at.operation.plugin.facts.alone
     started_s, patience = world.now, waits.how(len(asked), waits.wanted)
     give_up = partial(world.give_up, at.round, group.number)
 
@@ -203,7 +205,7 @@ class SequentialParams(Params):
     )
 
 
-@trainings.register("sequential", SequentialParams, chain=True)
+@trainings.register("sequential", SequentialParams, TrainingFacts(chain=True))
 def sequential(
     session: Session, group: Group, model: Handle, at: GroupRound, waits: Waits, params: SequentialParams
 ) -> Steps:
@@ -261,7 +263,7 @@ def sequential(
     return Outcome(trained, members, int(session.lab.clients.samples[list(members)].sum()))
 
 
-@trainings.register("distilled", DistillationParams, headers=True)
+@trainings.register("distilled", DistillationParams, TrainingFacts(headers=True))
 def distilled(
     session: Session, group: Group, model: Handle, at: GroupRound, waits: Waits, params: DistillationParams
 ) -> Steps:

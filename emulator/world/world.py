@@ -19,15 +19,14 @@ import numpy.typing as npt
 import simpy
 
 from devices.compute import PASSES, flops_s, inference_s, training_s
+from emulator.contracts.world import GroupOperation, OperationCost
 from emulator.ledger import BROKEN, COMPUTE, DONE, GROUP_OPERATION, TRANSFER, Ledger, Tag
-from emulator.registry import Chosen
 from emulator.world.activities import Activities, Place
 from emulator.world.batch import Batch
 from emulator.world.clock import SHOWN, Clock, Request
 from emulator.world.disturbances import Disturbances
 from emulator.world.fleet import CLOUD, Fleet, Leg, Numbers
 from emulator.world.network import Instants, Network, happens_at
-from emulator.world.operations import OperationCost
 from emulator.world.overtime import OverTime, Product, next_not_zero, time_to_accumulate
 
 Steps = Generator[simpy.Event, Any, Any]  # a SimPy process
@@ -290,7 +289,7 @@ class World:
         return _then(self._timeout(seconds), lambda: self.ledger.add(COMPUTE, server, start, self.now, tag))
 
     def group_operation(
-        self, aggregator: str, members: Sequence[int], operation: Chosen, vectors: int, size: int, tag: Tag
+        self, aggregator: str, members: Sequence[int], operation: GroupOperation, vectors: int, size: int, tag: Tag
     ) -> simpy.Event:
         """A group operation between clients and their aggregator: all compute, then all send, then all receive.
 
@@ -303,7 +302,7 @@ class World:
         )
 
     def recovery(
-        self, aggregator: str, members: Sequence[int], operation: Chosen, vectors: int, size: int, tag: Tag
+        self, aggregator: str, members: Sequence[int], operation: GroupOperation, vectors: int, size: int, tag: Tag
     ) -> simpy.Event:
         """What those who are left of ``size`` members pay, beside `group_operation`, for those who dropped out."""
         whole = self._costs(aggregator, members, operation, vectors, size, 0)
@@ -316,7 +315,7 @@ class World:
         return self.env.process(self._operate(aggregator, dict(zip(members, extra, strict=True)), tag))
 
     def _costs(
-        self, aggregator: str, members: Sequence[int], operation: Chosen, vectors: int, size: int, dropped: int
+        self, aggregator: str, members: Sequence[int], operation: GroupOperation, vectors: int, size: int, dropped: int
     ) -> list[OperationCost]:
         kinds = self.batch.kind_of[list(members)].tolist()
         return self.batch.costs(operation, self.fleet.device(aggregator), kinds, vectors, size, dropped)

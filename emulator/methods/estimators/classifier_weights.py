@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from pydantic import Field
 
+from emulator.contracts.methods import estimators
 from emulator.methods.estimators.asking import Enquiry
 from emulator.methods.estimators.pretraining import NUMBER_BYTES, PretrainingParams, charge, measured, train
 from emulator.methods.session import Session
-from emulator.registry import estimators
 from emulator.world.world import Steps
 
 

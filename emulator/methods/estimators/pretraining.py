@@ -12,13 +12,13 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
+from emulator.contracts.learning import LocalParams, LocalRuleChoice, MeasurementChoice
 from emulator.learning.lab import Subject
-from emulator.learning.rules import LocalParams
 from emulator.learning.timing import AnyLab
 from emulator.ledger import Tag
 from emulator.methods.estimators.asking import Enquiry, ask_everybody
 from emulator.methods.session import Session
-from emulator.registry import Chosen, Params, Scale
+from emulator.registry import Params, Scale
 from emulator.world.fleet import CLOUD
 from emulator.world.world import Steps, World
 
@@ -37,10 +37,10 @@ class PretrainingParams(Params):
     learning_rate: Annotated[float, Field(gt=0)] = Field(0.05, description="step size (η)")
     momentum: Annotated[float, Field(ge=0, lt=1)] = Field(0.0, description="momentum")
 
-    def rule(self, kind: str = "sgd") -> Chosen:
+    def rule(self, kind: str = "sgd") -> LocalRuleChoice:
         """The local training that these parameters describe."""
         names = ("epochs", "batch_size", "learning_rate", "momentum")
-        return Chosen("local update", kind, LocalParams(**{name: getattr(self, name) for name in names}))
+        return LocalRuleChoice(kind, LocalParams(**{name: getattr(self, name) for name in names}))
 
 
 class PublicParams(PretrainingParams):
@@ -59,7 +59,7 @@ def pretrained(lab: AnyLab, params: PretrainingParams, kind: str = "sgd") -> Ite
         yield [lab.train(lab.initial(), client, rule, 0)[0]], client
 
 
-def measured(lab: AnyLab, measurement: Chosen | str, params: PretrainingParams) -> list[np.ndarray]:
+def measured(lab: AnyLab, measurement: MeasurementChoice | str, params: PretrainingParams) -> list[np.ndarray]:
     """A measurement on every client's model after pre-training that needs no samples of the client's."""
     subjects: Iterator[Subject] = ((models, None) for models, _ in pretrained(lab, params))
     return lab.measure_all(measurement, subjects)

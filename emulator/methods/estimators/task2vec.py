@@ -9,6 +9,8 @@ import numpy as np
 from pydantic import Field
 
 from devices.compute import PASSES
+from emulator.contracts.learning import MeasurementChoice
+from emulator.contracts.methods import estimators
 from emulator.learning import probe
 from emulator.learning.data.arrays import is_text
 from emulator.learning.measurements import FisherParams, TextFisherParams
@@ -23,7 +25,6 @@ from emulator.methods.estimators.pretraining import (
     pretrained,
 )
 from emulator.methods.session import Session
-from emulator.registry import Chosen, estimators
 from emulator.world.world import Steps, World
 
 
@@ -76,13 +77,13 @@ class _Found:
 
 
 def _of_the_model(lab: AnyLab, params: Task2VecParams) -> _Found:
-    fisher = Chosen("measurement", "fisher", FisherParams(passes=params.passes))
+    fisher = MeasurementChoice("fisher", FisherParams(passes=params.passes))
     rows = lab.measure_all(fisher, pretrained(lab, params, "classifier-sgd"))
     return _Found(rows, lab.model_facts.forward_flops, len(lab.measure("classifier-weights", [lab.initial()])))
 
 
 def _of_texts(lab: AnyLab, params: Task2VecParams) -> _Found:
-    fisher = Chosen("measurement", "text-fisher", TextFisherParams.model_validate(params.model_dump()))
+    fisher = MeasurementChoice("text-fisher", TextFisherParams.model_validate(params.model_dump()))
     rows = lab.measure_all(fisher, (((), client) for client in range(len(lab.clients.samples))))
     size = lab.sample_shape[0], lab.clients.label_counts.shape[1]
     probe_bytes = NUMBER_BYTES * probe.transformer_parameters(*size)
