@@ -33,9 +33,9 @@ from emulator.conformance import Facts, check_facts, check_function, place_of, r
 from emulator.errors import HflError, InputError, quote_all, suggestion
 from emulator.modules import code_hash
 
-F = TypeVar("F")  # how the plug-ins of a slot are called
+F = TypeVar("F", bound=Callable[..., Any])  # how the plug-ins of a slot are called
 X = TypeVar("X", bound=Facts)  # what they declare
-F_co = TypeVar("F_co", covariant=True)
+F_co = TypeVar("F_co", bound=Callable[..., Any], covariant=True)
 X_co = TypeVar("X_co", bound=Facts, covariant=True)
 
 OURS = ("emulator", "traces", "devices", "analysis")  # the packages of the emulator
@@ -184,6 +184,7 @@ class Registry(Generic[F, X]):
         if not isinstance(declared, self._facts):
             raise TypeError(f"its facts must be {self._facts.__name__}(...), not {declared!r}")
         check_facts(declared)
+        self.choice.check(function, declared)
         return declared
 
     def names(self) -> list[str]:
@@ -233,6 +234,10 @@ class Chosen(Generic[P_co, F_co, X_co]):
         """The base of the parameters, the protocol of the functions and the class of the facts, as the class states them."""
         params, function, facts = typing.get_args(cls.__orig_bases__[0])  # type: ignore[attr-defined]
         return params, function, facts
+
+    @classmethod
+    def check(cls, function: Callable[..., Any], facts: Any) -> None:
+        """Raises ``TypeError`` where a plug-in's facts ask more of its function than the slot does."""
 
     @property
     def plugin(self) -> Plugin[F_co, X_co]:

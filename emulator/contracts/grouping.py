@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 import numpy as np
 
 from emulator.conformance import Facts
-from emulator.contracts.values import Floats, numbers, short
+from emulator.contracts.values import Floats, numbers, short, whole
 from emulator.registry import Choice, Chosen, Params, Registry
 
 if TYPE_CHECKING:
@@ -99,6 +99,21 @@ class FormationChoice(Chosen[Params, FormationRule, FormationFacts]):
             raise self.broken(f"client {int(times.argmax())} is in {times.max()} groups, or twice in one")
         return groups
 
+    @property
+    def smallest(self) -> int:
+        """The least number of clients that the rule needs to do as asked."""
+        return whole(self, "'smallest'", self.plugin.facts.smallest(self.params), 1)
+
+    def largest(self, clients: int) -> int:
+        """The most clients that a group of so many can have."""
+        largest = self.plugin.facts.largest
+        return clients if largest is None else whole(self, "'largest'", largest(self.params, clients), 0)
+
+    def most(self, clients: int) -> int | None:
+        """The most groups that so many clients can become; None: as many as the smallest goes into the number."""
+        most = self.plugin.facts.most
+        return None if most is None else whole(self, "'most'", most(self.params, clients), 0)
+
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingFacts(Facts):
@@ -137,6 +152,12 @@ class SamplingChoice(Chosen[DrawingParams, SamplingRule, SamplingFacts]):
         if np.isnan(found).any():
             raise self.broken(f"the log-weight of group {int(np.isnan(found).argmax())} is not a number (nan)")
         return found
+
+    def count(self, total: int) -> int:
+        """How many of ``total`` groups train in a round."""
+        if self.plugin.facts.everyone:
+            return total
+        return min(whole(self, "the number of groups to draw", self.params.count(total), 0), total)
 
     @property
     def asked(self) -> int | None:
@@ -198,10 +219,7 @@ class ScheduleChoice(Chosen[Params, ScheduleRule, ScheduleFacts]):
         count = self.plugin.facts.count
         if count is None:
             return None
-        found = count(round_index, clients, self.params)
-        if not isinstance(found, int | np.integer) or not 1 <= found <= clients:
-            raise self.broken(f"its count for {clients} clients must be from 1 to {clients}, and is {short(found)}")
-        return int(found)
+        return whole(self, "'count'", count(round_index, clients, self.params), 1, clients)
 
 
 distances: Registry[DistanceRule, Facts] = Registry(DistanceChoice, "emulator.grouping.distances")

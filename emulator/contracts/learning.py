@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, cast
@@ -119,6 +120,13 @@ class PartitionChoice(Chosen[Params, PartitionRule, PartitionFacts]):
     """A partition."""
 
     slot = "partition"
+
+    @classmethod
+    def check(cls, function: Callable[..., Any], facts: PartitionFacts) -> None:
+        """One that asks whose the samples are takes ``owners``."""
+        takes = inspect.signature(function).parameters.values()
+        if facts.owners and not any(p.name == "owners" or p.kind is p.VAR_KEYWORD for p in takes):
+            raise TypeError("with PartitionFacts(owners=True), it takes a further argument 'owners'")
 
     def __call__(
         self,

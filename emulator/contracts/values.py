@@ -28,6 +28,14 @@ def numbers(chosen: AnyChosen, found: object, shape: tuple[int | None, ...]) -> 
     return array
 
 
+def whole(chosen: AnyChosen, what: str, found: object, least: int, most: int | None = None) -> int:
+    """What a plug-in says in a whole number; raises `Chosen.broken` where it is none, or not between these."""
+    if isinstance(found, int | np.integer) and least <= found and (most is None or found <= most):
+        return int(found)
+    between = f"of at least {least}" if most is None else f"from {least} to {most}"
+    raise chosen.broken(f"{what} must be a whole number {between}, and is {short(found)}")
+
+
 def process(chosen: AnyChosen, made: object) -> Generator[simpy.Event, Any, Any]:
     """What a plug-in gave as a process; raises `Chosen.broken` where it is none."""
     if not isinstance(made, Generator):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 import numpy as np
 
 from emulator.conformance import Facts
-from emulator.contracts.values import short
+from emulator.contracts.values import short, whole
 from emulator.registry import Choice, Chosen, Params, Registry
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class GroupOperationChoice(Chosen[Params, GroupOperationRule, GroupOperationFact
     def least_members(self, size: int) -> int:
         """How many of ``size`` members must stay to the end for the operation to give a result."""
         least = self.plugin.facts.least
-        return 1 if least is None else least(size, self.params)
+        return 1 if least is None else whole(self, "'least'", least(size, self.params), 0)
 
 
 @dataclass(frozen=True)

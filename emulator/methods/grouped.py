@@ -106,8 +106,7 @@ class GroupedParams(GroupSlots):
 
     def sampled(self, groups: int) -> int:
         """How many of so many groups train in a round."""
-        everyone = self.sampling.plugin.facts.everyone
-        return groups if everyone else min(self.sampling.params.count(groups), groups)
+        return self.sampling.count(groups)
 
     def most_groups(self, scale: Scale) -> int:
         """See `GroupSlots.most_groups`. Clusters have groups of their own."""

@@ -92,7 +92,7 @@ class GroupSlots(MethodParams):
             yield "aggregator", "there are no edges; say 'cloud' or give topology.edges"
             return
         here = scale.smallest_edge if self.aggregator == "edge" else scale.clients
-        smallest = self.formation.plugin.facts.smallest(self.formation.params)
+        smallest = self.formation.smallest
         if self.formation.plugin.facts.per_class and not self.estimator.plugin.facts.per_class:
             able = quote_all(name for name in estimators.names() if estimators[name].facts.per_class)
             yield "estimator", f"'{self.formation.kind}' needs a number for each class; estimators that say one: {able}"
@@ -120,10 +120,10 @@ class GroupSlots(MethodParams):
 
     def sizes(self, scale: Scale) -> Sequence[int]:
         """Numbers of members that groups can have, as far as they are known before groups are formed: some, the largest last."""
-        facts, at_edges = self.formation.plugin.facts, self.aggregator == "edge"
+        at_edges = self.aggregator == "edge"
         places = {scale.smallest_edge, scale.largest_edge} if at_edges else {scale.clients}
-        largest = max(n if facts.largest is None else facts.largest(self.formation.params, n) for n in places)
-        least = facts.smallest(self.formation.params) if facts.most is None else 1
+        largest = max(self.formation.largest(n) for n in places)
+        least = self.formation.smallest if self.formation.plugin.facts.most is None else 1
         if self.formation.kind == "all":
             least = min(places)
         return (*range(least, largest, max(1, (largest - least) // PROBED)), largest)
@@ -148,9 +148,7 @@ class GroupSlots(MethodParams):
     def most_groups(self, scale: Scale) -> int:
         """How many groups there can be at most."""
         places = scale.edges if self.aggregator == "edge" else 1
-        facts = self.formation.plugin.facts
         if self.formation.kind == "all":
             return places
-        if facts.most is not None:
-            return places * facts.most(self.formation.params, -(-scale.clients // places))
-        return scale.clients // facts.smallest(self.formation.params)
+        most = self.formation.most(-(-scale.clients // places))
+        return scale.clients // self.formation.smallest if most is None else places * most

@@ -19,10 +19,12 @@ from emulator.contracts.learning import (
     DataSetFacts,
     LocalParams,
     MeasurementFacts,
+    PartitionFacts,
     data_sets,
     local_rules,
     measurements,
     models,
+    partitions,
 )
 from emulator.contracts.methods import EstimatorFacts, attacks, estimators
 from emulator.errors import InputError, ScenarioError
@@ -112,6 +114,13 @@ CALLED = "it is called with 3 arguments (clients, rng, params), and takes"
         (formations, None, None, right, "it must say what is true of it: FormationFacts(smallest=...)"),
         (measurements, None, None, anything, "it must say what is true of it: MeasurementFacts(on=..., version=...)"),
         (formations, None, SamplingFacts(), right, "its facts must be FormationFacts(...), not SamplingFacts("),
+        (
+            partitions,
+            None,
+            PartitionFacts(owners=True),
+            anything,
+            "with PartitionFacts(owners=True), it takes a further",
+        ),
         (models, None, {"code": "x"}, anything, "its facts must be Facts(...), not {'code': 'x'}"),
     ],
 )

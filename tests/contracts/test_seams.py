@@ -255,8 +255,17 @@ def test_a_schedule_counts_groups_that_there_can_be(chosen: Callable[..., AnyCho
     facts = ScheduleFacts(count=lambda round_index, clients, params: round_index)
     schedule: Any = chosen("schedule", lambda *given: True, facts)
     assert schedule.groups(2, 3) == 2
-    with pytest.raises(HflError, match=r"its count for 3 clients must be from 1 to 3, and is 4"):
+    with pytest.raises(HflError, match=r"'count' must be a whole number from 1 to 3, and is 4"):
         schedule.groups(4, 3)
+
+
+def test_what_facts_say_of_numbers_is_looked_at_too(chosen: Callable[..., AnyChosen]) -> None:
+    facts = FormationFacts(smallest=lambda params: None, largest=lambda *given: 2.5, most=lambda *given: 4)  # type: ignore[arg-type,return-value]
+    formation: Any = chosen("formation", lambda *given: [], facts)
+    assert formation.most(9) == 4
+    for ask, said in ((lambda: formation.smallest, "is None"), (lambda: formation.largest(9), "is 2.5")):
+        with pytest.raises(HflError, match=f"^formation 'mine' .* must be a whole number of at least .*{said}$"):
+            ask()
 
 
 def test_a_partition_gets_the_owners_that_it_asks_for(chosen: Callable[..., AnyChosen]) -> None:
