@@ -149,12 +149,12 @@ class PartitionChoice(Chosen[Params, PartitionRule, PartitionFacts]):
                 "it must be registered with PartitionFacts(clusters=True) if it makes clusters, and only then"
             )
         for client, part in enumerate(parts):
-            if not isinstance(part, np.ndarray) or part.ndim != 1 or (len(part) and part.dtype.kind not in "iu"):
+            if not isinstance(part, np.ndarray) or part.ndim != 1 or part.dtype.kind not in "iu":
                 raise self.broken(f"client {client} must have an array of whole numbers, and has {short(part)}")
-            if len(part) and not 0 <= part.min() <= part.max() < len(labels):
-                raise self.broken(
-                    f"client {client} has samples that there are not: only 0 to {len(labels) - 1} are there"
-                )
+        dealt = np.concatenate(parts)  # one look at all: there may be a million parts
+        if len(dealt) and not 0 <= dealt.min() <= dealt.max() < len(labels):
+            wrong = dealt[(dealt < 0) | (dealt >= len(labels))][0]
+            raise self.broken(f"there is no sample {wrong} among {len(labels)} (they count from 0)")
         return parts
 
 

@@ -93,7 +93,7 @@ class TrainingChoice(Chosen[Params, TrainingRule, TrainingFacts]):
             return None
         if not isinstance(outcome, _Outcome):
             raise self.broken(f"it must return an Outcome, or None; it returns {short(outcome)}")
-        if strangers := set(outcome.members) - set(group.members):
+        if outcome.members != group.members and (strangers := set(outcome.members) - set(group.members)):
             raise self.broken(f"its Outcome has client {min(strangers)}, who is no member of the group")
         return outcome
 

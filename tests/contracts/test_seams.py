@@ -129,7 +129,7 @@ HALVES = Halves([4], [7], None, 1, 0.0)
             "it must give a list of 2 arrays, one for each client, and gives [array([0, 1])]",
         ),
         ("partition", [np.arange(2), [2, 3]], "client 1 must have an array of whole numbers, and has [2, 3]"),
-        ("partition", [np.arange(2), np.array([4])], "client 1 has samples that there are not: only 0 to 3 are there"),
+        ("partition", [np.arange(2), np.array([4])], "there is no sample 4 among 4 (they count from 0)"),
         (
             "partition",
             ClusteredParts([np.arange(2)] * 2, np.zeros(2, np.int64)),
