@@ -125,17 +125,17 @@ def test_what_is_wrong_is_said(larger: Path, arguments: list[str], message: str)
 def test_rules_that_need_what_only_a_run_learns_are_refused(larger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     formations.names()
     monkeypatch.setattr(formations, "_plugins", dict(formations._plugins))
-    formations.register("by-taste", NoParams, FormationFacts(needs=("taste",), smallest=lambda params: 1))(
+    formations.register("by-taste", NoParams, FormationFacts(needs=("signature",), smallest=lambda params: 1))(
         lambda *_: []
     )
     done = hfl("groups", larger, "--rule", "by-taste")
-    assert (done.code, "--rule: the formation 'by-taste' needs 'taste', which only a run can learn" in done.err) == (
+    assert (done.code, "--rule: the formation 'by-taste' needs 'signature', which only a run can learn" in done.err) == (
         2,
         True,
     )
     done = hfl("groups", larger, "--set", "method.formation=by-taste")
     assert done.code == 2
-    assert "method.formation: the formation 'by-taste' needs 'taste'" in done.err
+    assert "method.formation: the formation 'by-taste' needs 'signature'" in done.err
     assert "by-taste" not in grouping._sized_rules()
 
 

@@ -176,7 +176,7 @@ def test_a_run_that_fails_does_not_stop_the_others_whatever_it_died_of(tmp_path:
         "3/4  how-fail_seed-3: failed",
         "4/4  how-well_seed-3: complete",
         "error: 3 of 4 runs failed",
-        "  how-raise_seed-3: model 'moody' (plug.py:14, in moody): RuntimeError: not today",
+        "  how-raise_seed-3: model 'moody' (plug.py:15, in moody): RuntimeError: not today",
         "  how-die_seed-3: its process ended unexpectedly (exit code -9); perhaps memory ran out",
         "  how-fail_seed-3: nothing can be done",
         "",
