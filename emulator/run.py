@@ -42,9 +42,10 @@ from emulator.errors import HflError
 from emulator.files import aside_of, held, replacing, write_json, write_text
 from emulator.grouping.diagnostics import groupings_csv, groups_csv
 from emulator.grouping.topology import topology_csv
+from emulator.learning.interface import AnyLab
 from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory
-from emulator.learning.timing import AnyLab, TimingLab
+from emulator.learning.timing import TimingLab
 from emulator.ledger import Ledger
 from emulator.methods.session import METRICS, Metrics, Session
 from emulator.rng import stream
