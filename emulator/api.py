@@ -353,7 +353,8 @@ def _run(
 
 @contextlib.contextmanager
 def _run_progress(loaded: Loaded, shown: bool) -> Iterator[Watcher]:
-    from emulator.run import Watcher, label_of
+    from emulator.run import Watcher
+    from emulator.run_results import label_of
 
     if not shown:
         yield Watcher()

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from emulator import __version__, checkpoint, yamlfile
+from emulator.assembly import assemble, play, rare_collections
 from emulator.errors import InputError, ScenarioError
 from emulator.files import read_json
 from emulator.learning.memo import Memo, RunMemory
@@ -21,8 +22,8 @@ from emulator.learning.replaying import Book, NotKnownError, ReplayLab
 from emulator.learning.timing import TimingLab
 from emulator.ledger import Ledger
 from emulator.methods.session import Metrics
-from emulator.run import assemble, play, rare_collections, summary_of
 from emulator.run_folder import COMPLETE, SCENARIO, finished
+from emulator.run_results import summary_of
 from emulator.scenario.load import Loaded, check, fingerprint, parse_change, with_changes
 from emulator.world import endings
 from emulator.yamlfile import Document

@@ -17,7 +17,8 @@ from emulator.files import write_json
 from emulator.learning import replaying
 from emulator.learning.memo import Memo
 from emulator.replay import Replay, Source, describe_missing, open_source, replay
-from emulator.run import execute, metrics_csv
+from emulator.run import execute
+from emulator.run_results import metrics_csv
 from emulator.scenario import Loaded
 
 Small = Callable[..., Loaded]

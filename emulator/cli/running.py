@@ -62,7 +62,7 @@ def run(
     import_plugins(plugin)
     changes = [*(changes or []), *([f"seed={seed}"] if seed is not None else [])]
     loaded = scenario.load(name, changes, training=not no_training)
-    from emulator.run import label_of
+    from emulator.run_results import label_of
 
     others = against if against else list(loaded.scenario.output.against)
     for preset in others:
@@ -134,8 +134,9 @@ def _run_one(
 ) -> dict[str, Any] | None:
     """Runs a scenario into a folder, shows how it gets on, and draws its picture. None: it was complete already."""
     from emulator.cli.progress import RunProgress
-    from emulator.run import execute, label_of
+    from emulator.run import execute
     from emulator.run_folder import prepare
+    from emulator.run_results import label_of
 
     label = label_of(loaded.scenario)
     summary = None

@@ -15,8 +15,9 @@ from emulator.explore.controls import DEVICES, OFF, OPERATION, OWN, SECOND, SHAR
 from emulator.explore.explorer import Explorer, SupersededError, Training
 from emulator.learning.memo import Memo
 from emulator.replay import place_of
-from emulator.run import execute, metrics_csv
+from emulator.run import execute
 from emulator.run_folder import INTERRUPTED, status_of
+from emulator.run_results import metrics_csv
 from emulator.scenario import Loaded
 from emulator.units import RATE
 

@@ -11,13 +11,15 @@ from scenario.command import stated
 
 from analysis.plots.recovered import images_of
 from analysis.runs import load_run
+from emulator.assembly import assemble
 from emulator.errors import InputError, ScenarioError
 from emulator.learning.facts import ClientFacts
 from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory
 from emulator.replay import open_source, replay
-from emulator.run import assemble, execute, metrics_csv
+from emulator.run import execute
 from emulator.run_folder import FILES
+from emulator.run_results import metrics_csv
 from emulator.scenario import Loaded
 from tests.methods.playing import cut_off_and_finished
 

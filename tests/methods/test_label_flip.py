@@ -13,6 +13,7 @@ import pytest
 from scenario.command import stated
 
 from analysis.runs import load_run
+from emulator.assembly import assemble
 from emulator.errors import InputError, ScenarioError
 from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory
@@ -21,7 +22,8 @@ from emulator.methods.session import Session
 from emulator.methods.training import Group
 from emulator.replay import open_source, replay
 from emulator.rng import stream
-from emulator.run import assemble, execute, metrics_csv
+from emulator.run import execute
+from emulator.run_results import metrics_csv
 from emulator.scenario import Loaded
 from tests.methods.playing import cut_off_and_finished, played
 
