@@ -19,9 +19,10 @@ import numpy.typing as npt
 import simpy
 
 from emulator.world.fleet import Fan, Leg
-from emulator.world.flows import NOTHING_BITS, Flow, Link, happen
-from emulator.world.network import EVERYONE, Instants, Known, Places, happens_at, last
+from emulator.world.flows import NOTHING_BITS, Flow, Link
+from emulator.world.network import EVERYONE, Instants, Known, Places, last
 from emulator.world.overtime import OverTime, accumulated, time_to_accumulate
+from emulator.world.simpy_internals import happen, happens_at
 
 if TYPE_CHECKING:
     from emulator.world.sharing import SharedNetwork

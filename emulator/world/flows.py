@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 import simpy
 
 from emulator.world.overtime import OverTime
+from emulator.world.simpy_internals import happen as happen
 
 SLACK = 1e-9  # relative: what a sum of rates may exceed a bandwidth by rounding alone
 NOTHING_BITS = 0.01  # equal flows end together: what rounding sets apart by less than this is one instant
@@ -207,18 +208,3 @@ def max_min(bundles: Iterable[Bundle]) -> dict[Bundle, float]:
             if counts[link]:
                 heapq.heappush(levels, (left[link] / counts[link], places[link], counts[link], link))
     return rates
-
-
-def succeed(event: simpy.Event, value: object = True) -> simpy.Event:
-    """Marks an event as one that will have succeeded, for scheduling by hand."""
-    event._ok = True
-    event._value = value
-    return event
-
-
-def happen(event: simpy.Event, value: object = True) -> None:
-    """Lets an event happen at once, in place of the one that is happening, rather than as another one of this instant."""
-    callbacks = succeed(event, value).callbacks
-    event.callbacks = None  # type: ignore[assignment]
-    for callback in callbacks:
-        callback(event)

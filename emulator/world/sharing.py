@@ -31,9 +31,10 @@ from simpy.events import EventPriority
 
 from emulator.world.cohorts import Cohorts
 from emulator.world.fleet import Fan, Leg
-from emulator.world.flows import NOTHING_BITS, Bundle, Flow, Link, Solo, connected, happen, max_min, succeed
+from emulator.world.flows import NOTHING_BITS, Bundle, Flow, Link, Solo, connected, max_min
 from emulator.world.network import Instants, Known, Transfer, latencies_s, latency_s
 from emulator.world.overtime import OverTime, Product, next_not_zero
+from emulator.world.simpy_internals import happen, succeed_after
 
 _AFTER_ALL_ELSE = EventPriority(5)  # rates are worked out after everything else that happens at an instant
 
@@ -97,7 +98,7 @@ class SharedNetwork:
         if after_s == 0:
             return flow.done
         arrived = self._env.event()
-        flow.done.callbacks.append(lambda _: self._env.schedule(succeed(arrived), delay=after_s))
+        flow.done.callbacks.append(lambda _: succeed_after(arrived, after_s))
         return arrived
 
     def transfer_all(self, fan: Fan, size_bytes: int, starts_s: Instants | None = None) -> simpy.Event:
@@ -166,9 +167,8 @@ class SharedNetwork:
         solo = Solo(links, size_bits, rate_bps, now, after_s, self._env.event())
         for link in links:
             link.solo = solo
-        due = succeed(self._env.event())
+        due = self._env.timeout(size_bits / rate_bps + after_s)
         due.callbacks.append(lambda _: self._arrive(solo))
-        self._env.schedule(due, delay=size_bits / rate_bps + after_s)
         return solo.arrived
 
     def _arrive(self, solo: Solo) -> None:
@@ -185,7 +185,7 @@ class SharedNetwork:
             return
         solo.joined = True  # its arrival was foreseen too early
         flow = self.put(solo.links, left_bits)
-        flow.done.callbacks.append(lambda _: self._env.schedule(succeed(solo.arrived), delay=solo.after_s))
+        flow.done.callbacks.append(lambda _: succeed_after(solo.arrived, solo.after_s))
 
     def stop(self, flow: Flow) -> float:
         """Takes a flow off its links; returns the bytes that it has sent. Its ``done`` never happens."""
@@ -237,9 +237,9 @@ class SharedNetwork:
     def _settle_soon(self) -> None:
         if not self._settling:
             self._settling = True
-            event = succeed(self._env.event())
+            event = self._env.event()
             event.callbacks.append(lambda _: self._settle())
-            self._env.schedule(event, priority=_AFTER_ALL_ELSE)
+            succeed_after(event, 0.0, _AFTER_ALL_ELSE)
 
     def _settle(self) -> None:
         """Takes in all that came and went at this instant, and gives every flow that it touches its new rate."""
@@ -273,9 +273,7 @@ class SharedNetwork:
             link.dead = link.rate_bps == 0 and change == math.inf
             if change < math.inf:
                 link.watched = True
-                event = succeed(self._env.event())
-                event.callbacks.append(lambda _: self._changed(link))
-                self._env.schedule(event, delay=change - now)
+                self._env.timeout(change - now).callbacks.append(lambda _: self._changed(link))
 
     def _changed(self, link: Link) -> None:
         """A link's bandwidth has changed: flows that had it for themselves have another bandwidth of their own now.
@@ -385,9 +383,8 @@ class SharedNetwork:
             heapq.heappop(self._ends)
         if self._ends and self._ends[0][0] < self._wakes_at:
             self._wakes_at = self._ends[0][0]
-            self._wake = succeed(self._env.event())
+            self._wake = self._env.timeout(max(0.0, self._wakes_at - self._env.now))
             self._wake.callbacks.append(self._finish_flows)
-            self._env.schedule(self._wake, delay=max(0.0, self._wakes_at - self._env.now))
 
     def _finish_flows(self, wake: simpy.Event) -> None:
         """Ends every flow that is due now."""
