@@ -18,7 +18,7 @@ from pydantic_core import PydanticCustomError
 from emulator.registry import Params, Scale, faults
 from emulator.units import PositiveSeconds, Seconds
 from emulator.world.fleet import client_name, edge_name
-from emulator.world.overtime import Spells, by_chance, merged
+from emulator.world.overtime import Spells, by_chance, merge_intervals
 
 Number = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(gt=0, le=1)]
@@ -71,7 +71,7 @@ class When(Params):
         """Pairs of start and end in emulated seconds."""
         lasts_s = math.inf if self.lasts is None else self.lasts
         if self.at is not None:
-            return merged((start, start + lasts_s) for start in self.at)
+            return merge_intervals((start, start + lasts_s) for start in self.at)
         assert self.every is not None
         return by_chance(rng, self.every, lasts_s)
 
