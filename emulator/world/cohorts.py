@@ -135,6 +135,7 @@ class Cohorts:
     def __init__(self, env: simpy.Environment, network: SharedNetwork) -> None:
         self._env = env
         self._network = network
+        self._links = network.links
         self._on: dict[str, Cohort] = {}  # by the name of each own link
 
     def transfer_all(self, fan: Fan, size_bytes: int, starts_s: Instants | None = None) -> simpy.Event:
@@ -143,7 +144,7 @@ class Cohorts:
         if not self._may_go(fan, size_bytes):
             self._one_by_one(Arrivals(fan, 0.0, arrived), size_bytes)
             return arrived
-        after_s = self._network.latencies_s(fan)
+        after_s = self._links.latencies_s(fan)
         starts_s = self._env.now if starts_s is None else starts_s
         if size_bytes == 0:
             return happens_at(self._env, last(starts_s + after_s), starts_s + after_s)
@@ -152,10 +153,10 @@ class Cohorts:
 
     def transfer_each(self, fan: Fan, size_bytes: int, known: Known) -> None:
         """See `Network.transfer_each`. On links that change over time, last bytes do not leave together: each goes alone."""
-        if not self._network.steady(fan.names) or not self._may_go(fan, size_bytes):
+        if not self._links.steady(fan.names) or not self._may_go(fan, size_bytes):
             self._one_by_one(Arrivals(fan, 0.0, known), size_bytes)
             return
-        after_s = self._network.latencies_s(fan)
+        after_s = self._links.latencies_s(fan)
         if size_bytes == 0:
             known(EVERYONE, self._env.now + after_s)
         else:
@@ -170,9 +171,9 @@ class Cohorts:
 
         These are steady; or there are no links in common, and they follow a trace of bandwidth.
         """
-        if not self._network.steady(fan.names) and (fan.pattern.common or not self._network.played(fan.names)):
+        if not self._links.steady(fan.names) and (fan.pattern.common or not self._links.played(fan.names)):
             return False
-        alone = len(fan.names) > 1 and self._on.keys().isdisjoint(fan.names) and self._network.free(fan.names)
+        alone = len(fan.names) > 1 and self._on.keys().isdisjoint(fan.names) and self._links.free(fan.names)
         return alone or size_bytes == 0
 
     def _one_by_one(self, arrivals: Arrivals, size_bytes: int) -> None:
@@ -186,8 +187,8 @@ class Cohorts:
     def _go(self, arrivals: Arrivals, size_bits: float, starts_s: Instants) -> None:
         """Sends the transfers of a request on their way. Only without links in common may they start later than now."""
         fan = arrivals.fan
-        common = self._network.links_of(fan.pattern.common)
-        played = () if common else self._network.played(fan.names)
+        common = self._links.of(fan.pattern.common)
+        played = () if common else self._links.played(fan.names)
         if played:
             self._start(Cohort(arrivals, EVERYONE, fan.names, 0.0, size_bits, starts_s, played), common)
         elif isinstance(fan.own_bps, np.ndarray) and (common or not isinstance(arrivals.report_to, simpy.Event)):
@@ -270,6 +271,6 @@ class Cohorts:
     def _put(
         self, arrivals: Arrivals, place: Places, route: Sequence[Leg], left_bits: float, event: object = None
     ) -> None:
-        links = self._network.links_of(route)
+        links = self._links.of(route)
         self.make_way(links)
         self._network.put(links, left_bits, ended=lambda: arrivals.note(self._env, place))
