@@ -181,14 +181,13 @@ def what_if(
     trainings it asked for and how many had to be computed. ``out`` is its folder, by default one in that of the given run; the
     rest is as for `run_scenario`. Raises as that, and `InputError` where nothing changes or the given run is not complete.
     """
-    from emulator import checkpoint, replay
+    from emulator.whatif import open_run
 
     if not changes:
         raise InputError("say what is to change, for example {'topology.links.access.up': '2 Mbit/s'}")
-    folder = _folder(run)
-    loaded, usual = replay.what_if(folder, _documents(changes))
-    place = usual if out is None else Path(out)
-    return _run(loaded, place, False, workers, memo, progress, checkpoint.read_memory(folder))
+    changed = open_run(_folder(run)).changed(_documents(changes))
+    place = changed.folder if out is None else Path(out)
+    return _run(changed.loaded, place, False, workers, memo, progress, changed.known())
 
 
 def sweep(

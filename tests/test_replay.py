@@ -48,7 +48,8 @@ def played(source: Source, *changes: str) -> Replay:
 
 def trained(source: Source, folder: Path, *changes: str) -> dict[str, int]:
     """What ``hfl whatif`` computes for the same change."""
-    summary = execute(source.what_if(changes), folder, Memo(None), known=checkpoint.read_memory(source.folder))
+    changed = source.what_if(changes)
+    summary = execute(changed.loaded, folder, Memo(None), known=changed.known())
     counts: dict[str, int] = summary["trainings"]
     return counts
 

@@ -102,19 +102,18 @@ def whatif(
     if not changes:
         raise InputError("say what is to change, for example --set topology.links.access.up='2 Mbit/s'")
     from analysis.folders import one_run
-    from emulator import checkpoint
-    from emulator.replay import what_if
+    from emulator.whatif import open_run
 
     folder = one_run(folder)
     # No picture: drawing one would take as long as the answer. `hfl compare` draws both worlds.
-    loaded, usual = what_if(folder, [scenario.parse_change(text) for text in changes])
-    place = out_dir or usual
-    summary = _run_one(loaded, place, _open_memo(memo, no_memo), False, workers, checkpoint.read_memory(folder))
+    changed = open_run(folder).what_if(changes)
+    place = out_dir or changed.folder
+    summary = _run_one(changed.loaded, place, _open_memo(memo, no_memo), False, workers, changed.known())
     _show_side_by_side(folder, place)
     if summary is not None:
         counts = summary["trainings"]
         reused = f"trainings reused {counts['asked'] - counts['computed']} of {counts['asked']}"
-        out.print(f"{reused if loaded.training else 'no training'} -> {escape(str(place))}")
+        out.print(f"{reused if changed.loaded.training else 'no training'} -> {escape(str(place))}")
 
 
 def _open_memo(path: Path | None, none: bool) -> Memo:

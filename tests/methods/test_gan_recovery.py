@@ -66,7 +66,7 @@ def test_what_was_recovered_is_remembered_and_replayed(small: Small, tmp_path: P
     same = replay(source, source.what_if([]), Memo(None))
     assert metrics_csv(list(same.metrics)) == (tmp_path / "run" / "metrics.csv").read_text()
     assert same.summary == stated(tmp_path / "run")
-    summary = execute(source.what_if([]), tmp_path / "again", Memo(None), known=source.known, max_workers=1)
+    summary = execute(source.what_if([]).loaded, tmp_path / "again", Memo(None), known=source.known, max_workers=1)
     assert summary["trainings"]["computed"] == 0
     for name in ("recovered.csv", "recovered.npy"):
         assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "run" / name).read_bytes()

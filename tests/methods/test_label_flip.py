@@ -168,7 +168,7 @@ def test_a_replay_gives_the_numbers_of_the_run(small: Small, tmp_path: Path) -> 
     for change in ("attacks=null", "attacks.clients=0.2", "attacks.swap=[[0, 2]]"):  # other labels are other trainings
         other = replay(source, source.what_if([change]), Memo(None))
         assert other.missing > 0
-        execute(source.what_if([change]), tmp_path / change, Memo(None), max_workers=1)
+        execute(source.what_if([change]).loaded, tmp_path / change, Memo(None), max_workers=1)
         assert (tmp_path / change / "metrics.csv").read_text() != (tmp_path / "run" / "metrics.csv").read_text()
     assert replay(source, source.what_if([]), Memo(None)).known
 
