@@ -56,8 +56,7 @@ class Scenario:
     @property
     def method(self) -> str:
         """What legends call its method: its preset, or its kind."""
-        method = self.loaded.scenario.method
-        return str(method.params.preset or method.kind)
+        return self.loaded.scenario.label
 
     @property
     def training(self) -> bool:
@@ -353,7 +352,6 @@ def _run(
 @contextlib.contextmanager
 def _run_progress(loaded: Loaded, shown: bool) -> Iterator[Watcher]:
     from emulator.run import Watcher
-    from emulator.run_results import label_of
 
     if not shown:
         yield Watcher()
@@ -363,7 +361,7 @@ def _run_progress(loaded: Loaded, shown: bool) -> Iterator[Watcher]:
     from emulator.cli.progress import RunProgress
 
     console = Console(stderr=True, highlight=False, soft_wrap=True)
-    with RunProgress(console, label_of(loaded.scenario), loaded.scenario.stop) as progress:
+    with RunProgress(console, loaded.scenario.label, loaded.scenario.stop) as progress:
         yield progress.watcher
 
 

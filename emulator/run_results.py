@@ -39,11 +39,6 @@ from emulator.scenario import Scenario
 from emulator.world.world import World
 
 
-def label_of(scenario: Scenario) -> str:
-    """What legends call the scenario's method: its preset, or its kind."""
-    return scenario.method.params.preset or scenario.method.kind
-
-
 def metrics_csv(rows: list[Metrics]) -> str:
     """``metrics.csv`` as text; what was not measured is left empty."""
     file = io.StringIO()
@@ -107,7 +102,7 @@ def summary_of(session: Session, training: bool, status: str) -> dict[str, Any]:
     attack = {} if session.attack is None else {"attack": session.attack.facts()}
     return {
         "name": session.scenario.name,
-        "label": label_of(session.scenario),
+        "label": session.scenario.label,
         "seed": session.scenario.seed,
         "training": training,
         "status": status,
@@ -125,7 +120,7 @@ def manifest_of(scenario: Scenario, training: bool) -> dict[str, Any]:
     return {
         "hfl_emulator": __version__,
         "name": scenario.name,
-        "label": label_of(scenario),
+        "label": scenario.label,
         "seed": scenario.seed,
         "training": training,
         "command": _command(),

@@ -62,8 +62,6 @@ def run(
     import_plugins(plugin)
     changes = [*(changes or []), *([f"seed={seed}"] if seed is not None else [])]
     loaded = scenario.load(name, changes, training=not no_training)
-    from emulator.run_results import label_of
-
     others = against if against else list(loaded.scenario.output.against)
     for preset in others:
         if preset not in presets():
@@ -71,7 +69,7 @@ def run(
     default = f"{slug(loaded.scenario.name)}-{loaded.scenario.seed}{'-no-training' if no_training else ''}"
     folder = out_dir or Path("runs") / default
     every = [loaded, *(loaded.against(preset) for preset in others)]
-    folders = [folder / slug(label_of(each.scenario)) for each in every] if others else [folder]
+    folders = [folder / slug(each.scenario.label) for each in every] if others else [folder]
     if len(set(folders)) < len(folders):
         raise InputError("the same method stands twice; --against must name other presets than the scenario's own")
     opened = _open_memo(memo, no_memo)
@@ -135,9 +133,8 @@ def _run_one(
     from emulator.cli.progress import RunProgress
     from emulator.run import execute
     from emulator.run_folder import prepare
-    from emulator.run_results import label_of
 
-    label = label_of(loaded.scenario)
+    label = loaded.scenario.label
     summary = None
     if not prepare(folder, loaded.scenario, overwrite, loaded.training):
         out.print(f"{label}: {escape(str(folder))} holds this run already, complete")
