@@ -31,7 +31,7 @@ from simpy.events import EventPriority
 
 from emulator.world.cohorts import Cohorts
 from emulator.world.fleet import Fan, Leg
-from emulator.world.flows import NOTHING_BITS, Bundle, Flow, Link, Solo, connected, max_min
+from emulator.world.flows import NOTHING_BITS, Bundle, Flow, Link, LoneFlow, connected, max_min
 from emulator.world.links import Links
 from emulator.world.network import Instants, Known, Transfer
 from emulator.world.overtime import OverTime, next_not_zero
@@ -131,8 +131,8 @@ class SharedNetwork:
             flow.done.succeed(True)
             return flow
         for link in links:
-            if link.solo is not None:
-                self._join(link.solo)
+            if link.lone is not None:
+                self._join(link.lone)
             link.coming += 1
         self._new.append(flow)
         self._settle_soon()
@@ -142,28 +142,28 @@ class SharedNetwork:
         """A flow that nobody else is in the way of: when it arrives is known at once."""
         now = self._env.now
         rate_bps = min(link.rate_bps for link in links)
-        solo = Solo(links, size_bits, rate_bps, now, after_s, self._env.event())
+        lone = LoneFlow(links, size_bits, rate_bps, now, after_s, self._env.event())
         for link in links:
-            link.solo = solo
+            link.lone = lone
         due = self._env.timeout(size_bits / rate_bps + after_s)
-        due.callbacks.append(lambda _: self._arrive(solo))
-        return solo.arrived
+        due.callbacks.append(lambda _: self._arrive(lone))
+        return lone.arrived
 
-    def _arrive(self, solo: Solo) -> None:
+    def _arrive(self, lone: LoneFlow) -> None:
         """The instant that was foreseen for a flow that was alone when it started."""
-        if not solo.joined:
-            solo.leave()
-            happen(solo.arrived)
+        if not lone.joined:
+            lone.leave()
+            happen(lone.arrived)
 
-    def _join(self, solo: Solo) -> None:
+    def _join(self, lone: LoneFlow) -> None:
         """Somebody comes to a link of a flow that was alone: from now on it is a flow like others, with what is left of it."""
-        solo.leave()
-        left_bits = solo.size_bits - solo.rate_bps * (self._env.now - solo.start_s)
+        lone.leave()
+        left_bits = lone.size_bits - lone.rate_bps * (self._env.now - lone.start_s)
         if left_bits <= NOTHING_BITS:  # its bytes have left, only its latency is not over yet
             return
-        solo.joined = True  # its arrival was foreseen too early
-        flow = self.put(solo.links, left_bits)
-        flow.done.callbacks.append(lambda _: succeed_after(solo.arrived, solo.after_s))
+        lone.joined = True  # its arrival was foreseen too early
+        flow = self.put(lone.links, left_bits)
+        flow.done.callbacks.append(lambda _: succeed_after(lone.arrived, lone.after_s))
 
     def stop(self, flow: Flow) -> float:
         """Takes a flow off its links; returns the bytes that it has sent. Its ``done`` never happens."""
