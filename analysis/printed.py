@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from analysis import activity
-from analysis.clusters import CLUSTER_METRICS, clustering_rounds
+from analysis.cluster_history import CLUSTER_METRICS, clustering_rounds
 from analysis.quantities import accuracy_text, bytes_text, check_accuracy, cost_text, energy_text, time_text
 from analysis.runs import Run, check_trained
 from analysis.seeds import mean_and_interval

@@ -230,7 +230,7 @@ def _groups(series: Sequence[Series]) -> Section:
 
 def _clusters(series: Sequence[Series]) -> Section:
     """The tables and trees of clusters; only for methods that make some."""
-    from analysis.plots import clusters, cost_accuracy
+    from analysis.plots import cluster_tree, cost_accuracy
 
     found = _Found()
     found.tabulate(printed.clusters, series)
@@ -240,7 +240,7 @@ def _clusters(series: Sequence[Series]) -> Section:
     found.said += _cut(trees)
     for each in trees[:MANY_SERIES]:
         caption = f"{each.title}: how its clusters came to be. A band is as high as its cluster has clients."
-        found.draw(caption, True, clusters.plot, [each.alone])
+        found.draw(caption, True, cluster_tree.plot, [each.alone])
     return Section("Clusters", tuple(found.said), pictures=tuple(found.pictures), tables=tuple(found.tables))
 
 

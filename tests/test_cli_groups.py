@@ -11,11 +11,11 @@ import pytest
 from patience import PATIENCE_S
 from scenario.command import ROOT, TINY, hfl
 
+from emulator.assembly import assemble
 from emulator.cli import grouping
 from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory
 from emulator.registry import NoParams, formations
-from emulator.run import assemble
 from emulator.scenario import load
 
 LARGER = TINY.replace("clients: 8", "clients: 40").replace(

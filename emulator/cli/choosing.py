@@ -61,9 +61,8 @@ def validate(
     except InputError as error:
         raise loaded.locate(error) from error
     _check_data(loaded)
-    method = s.method.params.preset or s.method.kind
     out.print(
-        f"{escape(loaded.document.file)}: valid: '{escape(s.name)}', {method} with {s.model.kind} on {s.data.set.kind}, "
+        f"{escape(loaded.document.file)}: valid: '{escape(s.name)}', {s.label} with {s.model.kind} on {s.data.set.kind}, "
         f"{s.topology.clients} clients, {s.topology.edges} edges, seed {s.seed}"
     )
 

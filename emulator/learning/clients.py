@@ -10,7 +10,7 @@ import numpy as np
 
 from emulator.errors import InputError
 from emulator.learning.data.arrays import ArraySet, Outline, checked, is_text
-from emulator.learning.partitions import ClusteredParts, divide, label_counts
+from emulator.learning.partitions import ClusteredParts, label_counts, partition_samples
 from emulator.learning.partitions.rotation import cannot_turn
 from emulator.learning.public import public_of_another, split_public
 from emulator.rng import stream
@@ -69,7 +69,9 @@ def deal_out(scenario: Scenario, outline: Outline, clients: int) -> Dealt:
     data, labels, classes = scenario.data, outline.y_train, outline.classes
     pool, public = split_public(labels, classes, data.kept_back, scenario.seed, is_text(outline.shape))
     owners = None if outline.owners is None else outline.owners[pool]
-    found = divide(data.partition, labels[pool], clients, classes, stream(scenario.seed, "partition"), owners)
+    found = partition_samples(
+        data.partition, labels[pool], clients, classes, stream(scenario.seed, "partition"), owners
+    )
     parts = [pool[p] for p in found]
     if isinstance(found, ClusteredParts) != bool(data.partition.plugin.facts.get("clusters")):
         message = f"'{data.partition.kind}' must be registered with clusters=True if it makes clusters, and only then"

@@ -25,7 +25,7 @@ from emulator.methods.clusters import Clusters, cluster_row
 from emulator.methods.forming import somebody
 from emulator.methods.limits import check_deadline, check_trained
 from emulator.methods.memory import RuleMemory
-from emulator.methods.merging import merged
+from emulator.methods.merging import clusters_to_merge
 from emulator.methods.session import NOBODY_LEFT, Session
 from emulator.methods.slots import OneServer, chosen_by_default
 from emulator.methods.splitting import Halves, Reading, Record, Watch
@@ -317,7 +317,7 @@ class Tree:
                 "cosines", [c.update for c in (cluster, *known[i + 1 :]) if c.update is not None]
             )
             similar[i, i + 1 :] = similar[i + 1 :, i] = rows[:, 0]
-        together = [[known[i] for i in parts] for parts in merged(similar, [len(c.members) for c in known])]
+        together = [[known[i] for i in parts] for parts in clusters_to_merge(similar, [len(c.members) for c in known])]
         for chosen in (*together, *([c] for c in waiting if c.update is None)):
             for cluster in chosen:
                 cluster.split = True

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from emulator.grouping.clusters import adjusted_rand_index, purity
+from emulator.grouping.cluster_agreement import adjusted_rand_index, purity
 from emulator.learning.interface import AnyLab
 from emulator.learning.lab import Handle
 

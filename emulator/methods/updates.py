@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from emulator.grouping.clusters import adjusted_rand_index, purity
+from emulator.grouping.cluster_agreement import adjusted_rand_index, purity
 from emulator.methods.session import Session
 from emulator.methods.splitting import Halves, Reading, Watch
 

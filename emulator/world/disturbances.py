@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from emulator.rng import stream
 from emulator.scenario.schema import Scenario
-from emulator.world.faults import Disorder, Shape
+from emulator.world.faults import FaultEffect, FleetSize
 from emulator.world.fleet import client_name
 from emulator.world.overtime import OverTime, Product, next_not_zero, next_zero
 from emulator.world.played import DIRECTIONS, availabilities
@@ -90,9 +90,9 @@ class Disturbances:
 def disturbances(scenario: Scenario) -> Disturbances:
     """All that a scenario says of availability and faults. Raises `InputError` where a trace cannot be played."""
     topology = scenario.topology
-    shape = Shape(topology.clients, topology.edges)
-    found: list[Disorder] = [
-        fault(shape, partial(stream, scenario.seed, "fault", number)) for number, fault in enumerate(scenario.faults)
+    fleet = FleetSize(topology.clients, topology.edges)
+    found: list[FaultEffect] = [
+        fault(fleet, partial(stream, scenario.seed, "fault", number)) for number, fault in enumerate(scenario.faults)
     ]
     nodes: list[tuple[str, OverTime]] = [pair for d in found for pair in d.nodes.items()]
     speeds: list[tuple[int, OverTime]] = [pair for d in found for pair in d.speeds.items()]

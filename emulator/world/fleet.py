@@ -16,7 +16,7 @@ from devices.profile import DeviceProfile, find_profile
 from emulator import ledger
 from emulator.rng import stream
 from emulator.scenario.schema import Imperfect, Jitter, MeasuredDevices, Topology
-from emulator.world.mixes import deal_mix
+from emulator.world.mixes import assign_from_mix
 from emulator.world.sites import place
 
 CLOUD = "cloud"
@@ -108,10 +108,10 @@ class Fleet:
         self._number = {n: c for c, n in enumerate(self.client_names)}
         self._access_bps: npt.NDArray[np.float64] | None = None  # by client, where a mix gives it
         if isinstance(topology.devices, MeasuredDevices):
-            self.client_devices, access_bps = deal_mix(topology.devices, topology.clients, seed)
+            self.client_devices, access_bps = assign_from_mix(topology.devices, topology.clients, seed)
             self._access_bps = None if access_bps is None else np.array(access_bps)
         else:
-            names = deal_devices(topology.devices, topology.clients, seed)
+            names = assign_devices(topology.devices, topology.clients, seed)
             self.client_devices = [find_profile(n) for n in names]
         edges = [edge_name(e) for e in range(topology.edges)]
         latencies = topology.links.latencies
@@ -242,7 +242,7 @@ def _leg(
     return Leg(link, sender, receiver, hop, bandwidth_bps * (1 - kind.loss), every_s, kind.jitter)
 
 
-def deal_devices(shares: dict[str, float], clients: int, seed: int) -> list[str]:
+def assign_devices(shares: dict[str, float], clients: int, seed: int) -> list[str]:
     """A device for each client: counts by largest remainder, dealt out at random."""
     exact = {name: share * clients for name, share in shares.items()}
     counts = {name: int(value + 1e-9) for name, value in exact.items()}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -12,10 +10,10 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 import simpy
-from simpy.events import NORMAL
 
 from emulator.world.fleet import Fan, Leg
 from emulator.world.overtime import OverTime
+from emulator.world.simpy_internals import happens_at as happens_at
 
 Instants = npt.NDArray[np.float64] | float  # seconds on the emulated clock: one for each of several, or one for all
 Places = npt.NDArray[np.int64] | slice  # of transfers in a fan
@@ -152,18 +150,3 @@ def at(instants_s: Instants, places: Places) -> Instants:
 def last(instants_s: Instants) -> float:
     """The last of several instants."""
     return float(np.maximum.reduce(instants_s)) if isinstance(instants_s, np.ndarray) else float(instants_s)
-
-
-def happens_at(env: simpy.Environment, instant_s: float, value: object = True) -> simpy.Event:
-    """An event that happens at an instant, exactly: a delay would be added to the clock, and be rounded once more.
-
-    It never happens where the instant is infinitely far away.
-    """
-    if instant_s == math.inf:
-        return simpy.Event(env)
-    if instant_s < env.now:
-        raise ValueError(f"{instant_s} s is over: it is {env.now} s")
-    event = simpy.Event(env)
-    event._ok, event._value = True, value
-    heapq.heappush(env._queue, (instant_s, NORMAL, next(env._eid), event))
-    return event

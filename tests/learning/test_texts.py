@@ -14,6 +14,7 @@ from torch import nn
 
 from devices.compute import inference_s
 from emulator import ledger
+from emulator.assembly import assemble
 from emulator.errors import InputError
 from emulator.learning import probe
 from emulator.learning.blocks import Attention
@@ -30,7 +31,7 @@ from emulator.learning.workers import WorkerPool
 from emulator.methods.grouped import enquiry
 from emulator.methods.session import Session
 from emulator.registry import Chosen, local_rules, models
-from emulator.run import assemble, execute
+from emulator.run import execute
 from emulator.run_folder import prepare
 from emulator.scenario import Loaded
 

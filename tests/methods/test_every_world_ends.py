@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, reject, settings
 
 from emulator import ledger
+from emulator.assembly import assemble, network_of, play
 from emulator.errors import HflError, InputError
 from emulator.ledger import Row
 from emulator.methods.session import Metrics, Session
-from emulator.run import assemble, network_of, play
 from emulator.scenario import Loaded
 from emulator.scenario.presets import presets
 from tests.methods.worlds import BlindLab, Books, CountedClock, loaded, worlds
@@ -55,8 +55,8 @@ def played(world: Loaded) -> tuple[Session, Books, str]:
 
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("emulator.run.network_of", counted)
-            patch.setattr("emulator.run.new_clock", CountedClock)
+            patch.setattr("emulator.assembly.network_of", counted)
+            patch.setattr("emulator.assembly.new_clock", CountedClock)
             patch.setattr("emulator.methods.forming.RETURNS", 1000)
             session = assemble(world.scenario, BlindLab(world))
             session.on_round = _Forward()

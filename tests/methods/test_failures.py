@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from emulator import ledger
+from emulator.assembly import assemble
 from emulator.errors import InputError
 from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory
 from emulator.ledger import Row
 from emulator.methods.session import Session
-from emulator.run import assemble
 from emulator.scenario import Loaded
 from tests.methods.playing import played
 

@@ -11,6 +11,7 @@ import pytest
 
 from devices.compute import flops_s, training_s
 from emulator import ledger
+from emulator.assembly import assemble
 from emulator.errors import InputError, ScenarioError
 from emulator.learning.distillation import distillation_flops
 from emulator.learning.lab import Training
@@ -18,7 +19,7 @@ from emulator.learning.memo import Memo, RunMemory
 from emulator.learning.timing import TimingLab
 from emulator.ledger import Row
 from emulator.methods.session import Session
-from emulator.run import assemble, execute
+from emulator.run import execute
 from emulator.run_folder import prepare
 from emulator.scenario import Loaded
 from tests.methods.playing import played

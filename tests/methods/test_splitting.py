@@ -12,7 +12,7 @@ from emulator.learning.facts import ModelFacts
 from emulator.learning.lab import Handle, Lab, Training
 from emulator.learning.memo import Memo, RunMemory
 from emulator.learning.recipes import Handle as AnyHandle
-from emulator.methods.merging import merged
+from emulator.methods.merging import clusters_to_merge
 from emulator.methods.splitting import (
     ConvergenceParams,
     Reading,
@@ -220,7 +220,7 @@ def test_stability_may_be_judged_by_the_mean_over_members(small: Small) -> None:
     ],
 )
 def test_which_clusters_are_merged(similar: list[list[float]], sizes: list[int], expected: list[list[int]]) -> None:
-    assert sorted(merged(np.array(similar), sizes)) == sorted(expected)
+    assert sorted(clusters_to_merge(np.array(similar), sizes)) == sorted(expected)
 
 
 def test_cosines_and_lengths_are_those_of_the_vectors(small: Small) -> None:

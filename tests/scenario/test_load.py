@@ -13,7 +13,7 @@ from emulator.errors import InputError, ScenarioError
 from emulator.scenario import Loaded, Scenario, bundled, dump, load, loads
 from emulator.scenario.json_schema import json_schema
 from emulator.scenario.load import find
-from emulator.scenario.presets import CARRIED_OVER, merged, presets
+from emulator.scenario.presets import CARRIED_OVER, merge_settings, presets
 
 BASE = Path(__file__).with_name("broken") / "base.yaml"
 SHORTEST = """
@@ -164,7 +164,7 @@ def test_a_resolved_scenario_says_everything() -> None:
     ],
 )
 def test_what_stands_beside_a_preset_wins_slot_by_slot(base: dict, own: dict, result: dict) -> None:
-    assert merged(base, own) == result
+    assert merge_settings(base, own) == result
 
 
 def test_a_preset_with_some_slots_changed() -> None:

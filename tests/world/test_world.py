@@ -18,7 +18,7 @@ from emulator.ledger import Ledger, Tag
 from emulator.registry import Chosen
 from emulator.rng import stream
 from emulator.scenario import Loaded, dump, loads
-from emulator.world.fleet import Fleet, deal_devices
+from emulator.world.fleet import Fleet, assign_devices
 from emulator.world.meetings import operate
 from emulator.world.network import DedicatedNetwork
 from emulator.world.operations import Meeting, SecureAggregationParams, secure_aggregation
@@ -139,10 +139,10 @@ def test_clients_are_dealt_out_to_edges_in_blocks(small: Callable[..., Loaded]) 
 
 
 def test_a_device_mix_is_met_by_largest_remainder() -> None:
-    names = deal_devices({"laptop": 0.5, "jetson-nano": 0.3, "android-mid": 0.2}, 11, seed=1)
+    names = assign_devices({"laptop": 0.5, "jetson-nano": 0.3, "android-mid": 0.2}, 11, seed=1)
     assert sorted((n, names.count(n)) for n in set(names)) == [("android-mid", 2), ("jetson-nano", 3), ("laptop", 6)]
-    assert names != deal_devices({"laptop": 0.5, "jetson-nano": 0.3, "android-mid": 0.2}, 11, seed=2)
-    assert deal_devices({"laptop": 0.1, "jetson-nano": 0.9}, 10, 0).count("laptop") == 1
+    assert names != assign_devices({"laptop": 0.5, "jetson-nano": 0.3, "android-mid": 0.2}, 11, seed=2)
+    assert assign_devices({"laptop": 0.1, "jetson-nano": 0.9}, 10, 0).count("laptop") == 1
 
 
 @pytest.mark.parametrize("sharing", ["dedicated", "max-min"])

@@ -13,6 +13,6 @@ A partition that asks whose the samples are declares ``owners=True`` where it re
 ``owners``: the int64 number of every sample's owner, or None where the data set does not say.
 """
 
-from emulator.learning.partitions.dealing import ClusteredParts, divide, label_counts
+from emulator.learning.partitions.parts import ClusteredParts, label_counts, partition_samples
 
-__all__ = ["ClusteredParts", "divide", "label_counts"]
+__all__ = ["ClusteredParts", "label_counts", "partition_samples"]

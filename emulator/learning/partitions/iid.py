@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 from pydantic import Field
 
-from emulator.learning.partitions.dealing import SamplesPerClient, by_owner, equal_sizes, too_many_samples
+from emulator.learning.partitions.parts import SamplesPerClient, by_owner, equal_sizes, too_many_samples
 from emulator.registry import Params, Scale, partitions
 
 

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from emulator.errors import InputError
-from emulator.learning.partitions.dealing import KEY, SamplesPerClient, by_owner
+from emulator.learning.partitions.parts import KEY, SamplesPerClient, by_owner
 from emulator.registry import Params, Scale, data_sets, partitions
 
 

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from emulator.errors import InputError
-from emulator.learning.partitions.dealing import KEY, ClusteredParts, divide, equal_clusters, too_few_clients
+from emulator.learning.partitions.parts import KEY, ClusteredParts, equal_clusters, partition_samples, too_few_clients
 from emulator.registry import Params, Partition, Scale, partitions
 
 
@@ -67,7 +67,7 @@ def rotation(
     those that differ in either.
     """
     try:
-        parts = divide(params.of, labels, clients, classes, rng, owners)
+        parts = partition_samples(params.of, labels, clients, classes, rng, owners)
     except InputError as error:
         raise InputError(error.message, error.key.replace(KEY, f"{KEY}.of", 1)) from error
     if few := too_few_clients(clients, len(params.degrees)):
