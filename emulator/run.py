@@ -2,10 +2,10 @@
 
 A run folder holds ``scenario.yaml`` (resolved), ``manifest.json`` (how it was made), ``metrics.csv`` (a row per evaluation),
 ``groups.csv`` and ``groupings.csv`` (the groups that were formed, see `emulator.grouping.diagnostics`), ``topology.csv``
-(who stands where in groups that have headers, see `emulator.grouping.topology`), ``attackers.csv``, ``recovered.csv`` and
-``recovered.npy`` (who attacks, and images that an attacker recovered, see `emulator.methods.attacks`), ``ledger.parquet``
-(everything that happened), ``energy.csv`` (each client's seconds and joules by state), ``memory.json`` (small results, see
-`emulator.checkpoint`) and ``summary.json``.
+(who stands where in groups that have headers, see `emulator.grouping.topology`), a CSV file for each table that the method or
+the attack declares and has filled (`emulator.tables`), ``recovered.npy`` (images that an attacker recovered, see
+`emulator.methods.attacks`), ``ledger.parquet`` (everything that happened), ``energy.csv`` (each client's seconds and joules by
+state), ``memory.json`` (small results, see `emulator.checkpoint`) and ``summary.json``.
 All but the manifest are the same, byte for byte, for the same scenario and versions, whether or not the run was interrupted.
 ``summary.json`` is written last and says whether the run is complete; `emulator.run_folder` has more on it.
 
@@ -50,6 +50,7 @@ from emulator.methods.session import METRICS, Metrics, Session
 from emulator.rng import stream
 from emulator.run_folder import COMPLETE, FAILED, INTERRUPTED, digests
 from emulator.scenario import Loaded, Scenario, dump
+from emulator.scenario.declared import tables_of
 from emulator.world.clock import DeadEndError, finish, new_clock
 from emulator.world.disturbances import Disturbances, disturbances
 from emulator.world.endings import check, watch
@@ -331,6 +332,7 @@ def _manifest(scenario: Scenario, training: bool) -> dict[str, Any]:
         "label": label_of(scenario),
         "seed": scenario.seed,
         "training": training,
+        "tables": list(tables_of(scenario)),
         "command": _command(),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
