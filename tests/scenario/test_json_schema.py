@@ -178,7 +178,7 @@ def test_models_inside_a_plug_ins_parameters_are_among_the_definitions(monkeypat
 def test_every_plug_in_is_offered() -> None:
     text = json.dumps(SCHEMA)
     for slot, registry in Registry.by_slot.items():
-        # Measurements are needed by rules, trace formats and generators by commands, figures by studies, tables by a command: none
+        # Measurements are needed by rules, trace formats, generators and tables by commands, figures by studies: none
         # is chosen in a scenario.
         if slot not in ("measurement", "trace format", "trace generator", "figure", "table"):
             for name in registry.names():
