@@ -13,7 +13,7 @@ from __future__ import annotations
 import importlib.metadata
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary, ref
@@ -263,7 +263,9 @@ class Lab:
                     pending.done(recipe, self._simple(recipe))
             wave = pending.pop_ready(trainings=True)
             if any(isinstance(recipe, Train) for recipe in wave):
-                wave += pending.add(self._ready(self._at_once - len(wave)))
+                ahead = list(self._ready(set(wave), self._at_once - len(wave)))
+                pending.add(ahead)
+                wave += ahead
             self._wave(pending, wave)
 
     @cached_property
@@ -271,14 +273,14 @@ class Lab:
         """How many models there is room for, beside those that somebody needs."""
         return max(1, MEASURED_BYTES // (4 * self.model_facts.state_size))
 
-    def _ready(self, most: int) -> Iterator[Recipe]:
-        """Trainings under way that could be computed now, oldest first: so many, less those whose values are there already."""
+    def _ready(self, wave: Collection[Recipe], most: int) -> Iterator[Recipe]:
+        """Trainings under way that could be computed with a wave, oldest first: so many, less those that are computed already."""
         for handle in list(self._under_way.values()):
             if most <= 0:
                 return
             if handle.recipe is None:
                 most -= 1
-            elif not handle.recipe.needs():
+            elif handle.recipe not in wave and not handle.recipe.needs():
                 most -= 1
                 yield handle.recipe
 
@@ -351,11 +353,9 @@ class _Pending:
     def __bool__(self) -> bool:
         return bool(self._missing)
 
-    def add(self, ready: Iterable[Recipe]) -> list[Recipe]:
-        """Takes up further recipes whose parents are all there; returns those that are new."""
-        new = [recipe for recipe in ready if recipe not in self._missing]
-        self._missing |= dict.fromkeys(new, 0)
-        return new
+    def add(self, ready: Iterable[Recipe]) -> None:
+        """Takes up further recipes whose parents are all there."""
+        self._missing |= dict.fromkeys(ready, 0)
 
     def pop_ready(self, trainings: bool) -> list[Recipe]:
         """The trainings (or everything else) whose parents are all there."""

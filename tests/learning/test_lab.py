@@ -40,6 +40,34 @@ def test_nothing_is_trained_until_a_value_is_needed(small: Small) -> None:
     assert lab.trained == 3
 
 
+def test_what_is_under_way_is_trained_together_with_what_is_needed(small: Small) -> None:
+    loaded = small()
+    lab, alone, rule = make(loaded), make(loaded), loaded.scenario.method.params.local
+    needed, under_way, lost = (train(lab, lab.initial(), c, rule, round=1) for c in range(3))
+    later = train(lab, under_way, 3, rule, round=2)  # its model is not there yet
+    del lost
+    lab.evaluate(needed)
+    assert lab.trained == 2
+    assert under_way.value is not None
+    assert torch.equal(under_way.value, alone.value(train(alone, alone.initial(), 1, rule, round=1)))
+    lab.evaluate(later)
+    assert lab.trained == 3
+
+
+def test_no_more_is_trained_ahead_than_there_is_room_for(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = small()
+    lab, rule = make(loaded), loaded.scenario.method.params.local
+    monkeypatch.setattr("emulator.learning.lab.MEASURED_BYTES", 4 * 4 * lab.model_facts.state_size)
+    handles = [train(lab, lab.initial(), c, rule, round=1) for c in range(8)]
+    lab.value(handles[0])
+    assert lab.trained == 4
+    lab.value(handles[7])  # three are there that nobody has needed yet, and one is needed
+    assert lab.trained == 5
+    del handles[:4]
+    lab.value(handles[0])
+    assert lab.trained == 8
+
+
 def test_values_are_what_training_by_hand_gives(small: Small) -> None:
     loaded = small()
     lab, rule = make(loaded), loaded.scenario.method.params.local

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -338,3 +339,19 @@ def test_rules_with_memory_keep_only_what_came_back(small: Small) -> None:
               "faults=[{kind: client-crash, clients: [3], at: [0 s]}]")
     )  # fmt: skip
     assert [m["loss"] for m in session.metrics] == [m["loss"] for m in alone.metrics]
+
+
+def test_a_client_that_still_pretrains_begins_with_a_round_when_it_is_through(small: Small) -> None:
+    late = played(
+        small("method=fedseq", "data.public=3", "method.estimator={kind: confidence, epochs: 500}", "stop.rounds=3",
+              "faults=[{kind: client-crash, clients: [0, 1, 2, 3], at: [0 s], lasts: 500 ms}]")
+    )  # fmt: skip
+    overlapping = 0
+    for client in range(4):
+        own = sorted((r.start_s, r.end_s, r.what) for r in rows(late, ledger.COMPUTE, f"client-{client}"))
+        assert all(first[1] <= second[0] for first, second in itertools.pairwise(own))
+        whats = [what for _, _, what in own]
+        assert whats[0] == "pretraining"
+        arrivals = rows(late, ledger.TRANSFER, peer=f"client-{client}", what="model")
+        overlapping += any(r.end_s < end for r in arrivals for start, end, what in own if what == "pretraining")
+    assert overlapping  # a model came while the device was still busy
