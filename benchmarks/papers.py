@@ -13,7 +13,7 @@ import itertools
 
 import numpy as np
 
-from emulator.learning.lab import Lab
+from emulator.learning.lab import Lab, Training
 from emulator.learning.measurements import FisherParams
 from emulator.learning.memo import Memo, RunMemory
 from emulator.methods.estimators.classifier_weights import principal_components
@@ -38,7 +38,7 @@ def print_weights(name: str, samples: int) -> None:
     shares = [float(n) / int(lab.clients.samples.sum()) for n in lab.clients.samples]
     model, updates = lab.initial(), []
     for t in range(1, ROUNDS + 1):
-        trained = [lab.train(model, client, rule, t)[0] for client in range(len(shares))]
+        trained = [lab.train(Training(model, client, rule, t))[0] for client in range(len(shares))]
         updates.append(lab.value(lab.combine([trained[0], model], [1.0, -1.0])).numpy())
         model = lab.combine(trained, shares)
     changes = [np.abs(b - a) for a, b in itertools.pairwise(updates)]

@@ -10,7 +10,7 @@ import simpy
 
 from emulator.accounting import Meter
 from emulator.errors import HflError
-from emulator.learning.timing import AnyLab
+from emulator.learning.interface import AnyLab
 from emulator.ledger import Ledger
 from emulator.methods.session import Session
 from emulator.rng import stream

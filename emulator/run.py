@@ -16,9 +16,10 @@ from emulator.assembly import assemble, play, rare_collections
 from emulator.cluster import Backend
 from emulator.errors import HflError
 from emulator.files import aside_of, held, write_json, write_text
+from emulator.learning.interface import AnyLab
 from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory
-from emulator.learning.timing import AnyLab, TimingLab
+from emulator.learning.timing import TimingLab
 from emulator.ledger import Ledger
 from emulator.methods.session import Metrics, Session
 from emulator.run_folder import COMPLETE, FAILED, INTERRUPTED, digests

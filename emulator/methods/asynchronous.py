@@ -26,7 +26,7 @@ from emulator.methods.limits import check_groups
 from emulator.methods.memory import RuleMemory
 from emulator.methods.session import Session
 from emulator.methods.slots import GroupSlots
-from emulator.methods.training import Group, GroupRound, Outcome, Waits
+from emulator.methods.training import Group, GroupResult, GroupRound, Waits
 from emulator.registry import Chosen, Scale, methods, waitings
 from emulator.rng import stream
 from emulator.scenario.schema import Count
@@ -143,7 +143,9 @@ class Window:
                 at = (self._begins + chain.passes + 1, group.number)
                 where = GroupRound(at[0], 0, params.local, params.group_operation, memory, size, model_bytes)
                 chain.at = at
-                outcome: Outcome | None = yield from params.training(self._session, group, chain.latest, where, waits)
+                outcome: GroupResult | None = yield from params.training(
+                    self._session, group, chain.latest, where, waits
+                )
                 chain.at, size = None, model_bytes
                 if outcome is not None:
                     self._passed(chain, outcome)
@@ -155,7 +157,7 @@ class Window:
         """Whether it is over."""
         return bool(self.over.triggered)
 
-    def _passed(self, chain: Chain, outcome: Outcome) -> None:
+    def _passed(self, chain: Chain, outcome: GroupResult) -> None:
         chain.latest = outcome.model
         chain.passes += 1
         chain.samples += outcome.samples

@@ -29,7 +29,7 @@ from emulator.methods.merging import clusters_to_merge
 from emulator.methods.session import NOBODY_LEFT, Session
 from emulator.methods.slots import OneServer, chosen_by_default
 from emulator.methods.splitting import Halves, Reading, Record, Watch
-from emulator.methods.training import Group, GroupRound, Waits, averaged, members_work, train_each
+from emulator.methods.training import Group, GroupRound, Waits, averaged, train_members
 from emulator.methods.updates import note_similarity, note_trial, note_updates
 from emulator.registry import (
     Bipartition,
@@ -236,10 +236,10 @@ class Tree:
         nothing = Chosen("group operation", "none", group_operations["none"].params())
         at = GroupRound(t, 0, params.local, nothing, self._memory, first_bytes, size)
         waits = Waits(params.wait_for_members, len(group.members), min(params.min_members, len(cluster.members)))
-        left = yield from members_work(session, group, at, waits)
-        if left is not None:
+        before = cluster.model
+        trained = yield from train_members(session, group, before, at, waits)
+        if trained is not None:
             self.trained = True
-            before, trained = cluster.model, train_each(session, cluster.model, left, at)
             updates = {c: _difference(session, model, before) for c, model in trained.items()}
             after = averaged(session, trained)
             cluster.watch.take(updates, params.local.params.step_size(t))

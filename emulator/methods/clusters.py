@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from emulator.grouping.cluster_agreement import adjusted_rand_index, purity
+from emulator.learning.interface import AnyLab
 from emulator.learning.lab import Handle
-from emulator.learning.timing import AnyLab
 
 CLUSTER_METRICS = ("clusters", "accuracy_clusters", "accuracy_clients", "adjusted_rand", "purity")
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from emulator.learning.interface import AnyLab
 from emulator.learning.lab import Handle
 from emulator.learning.rules import Rule
-from emulator.learning.timing import AnyLab
 from emulator.registry import Chosen
 
 

@@ -1,27 +1,38 @@
-"""What a method works with: the world, the lab, and a place to say that a round has ended."""
+"""What a method works with: clients that do what they are asked, and a place to say that a round has ended.
+
+A method asks for a client's work once, with one of the calls of `Session` that stand under "Work of clients". Each is a part of a
+SimPy process (``result = yield from session.train(...)``): it takes its time on the clock, queues on the client's device, is
+charged, and returns the result, or None where the work was lost. The lab learns what is to be trained when the device begins
+with it, so that all that is under way can be trained together.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import simpy
 from pydantic import Field
 
+from devices.compute import PASSES
 from emulator.accounting import Meter
 from emulator.grouping.diagnostics import Grouping
 from emulator.grouping.topology import Place
-from emulator.learning.lab import Handle
-from emulator.learning.timing import AnyLab
+from emulator.learning.distillation import DistillationParams
+from emulator.learning.interface import AnyLab
+from emulator.learning.lab import Handle, Trained, Training
+from emulator.learning.recipes import Distilled
 from emulator.ledger import EVALUATION, HOPS, Tag
 from emulator.methods.attacks import Attack
 from emulator.methods.clusters import Clusters, cluster_metrics, one_cluster
-from emulator.registry import Params
+from emulator.methods.memory import RuleMemory
+from emulator.registry import Chosen, Params
 from emulator.scenario.schema import Scenario
+from emulator.world.device_queues import Begun
 from emulator.world.network import happens_at
-from emulator.world.world import World
+from emulator.world.world import StepsTo, World
 
 METRICS = (
     "round", "time_s", "accuracy", "loss", *(f"bytes_{hop.replace('-', '_')}" for hop in HOPS), "bytes_total",
@@ -34,10 +45,21 @@ TABLES = ("clusters", "stability", "similarity", "trials", "attackers", "recover
 
 NOBODY_LEFT = "nobody left"  # why a run stopped
 
+T = TypeVar("T")
+
 Models = Handle | Clusters  # the global model, or those that stand in its place
 # One row of metrics.csv: a value for each name in METRICS, and in CLUSTER_METRICS where clusters are judged; nan where it was not
 # measured.
 Metrics = dict[str, float]
+
+
+@dataclass(frozen=True)
+class ReceivedData:
+    """Distilled data that a client was sent: whose, how many images, and the images."""
+
+    client: int
+    samples: int
+    data: Distilled
 
 
 class MethodParams(Params):
@@ -101,7 +123,7 @@ class Session:
         if (last["round"], last["time_s"]) != (self.rounds, self.world.now):
             self._evaluate(self.rounds, model)
 
-    def wait(self, event: simpy.Event, model: Models) -> Generator[simpy.Event, Any, bool]:
+    def wait(self, event: simpy.Event, model: Models) -> StepsTo[bool]:
         """Waits for something between two rounds. True: the run's time is over before it happens, and the run is to stop."""
         limit_s = self.scenario.stop.time
         if limit_s is None:
@@ -135,6 +157,98 @@ class Session:
     def note_places(self, places: Iterable[Place]) -> None:
         """Keeps who stands where in a group that has a header, for the run folder."""
         self.places += places
+
+    # Work of clients.
+
+    def work(self, ask: Callable[[Begun], simpy.Event], begin: Callable[[], T]) -> StepsTo[T | None]:
+        """Any computation on a client's device: ``ask`` asks the world for its time, ``begin`` the lab for its result.
+
+        ``ask`` gets a function that is to be called when the device begins, which `World.train`, `predict` and `compute` do.
+        """
+        begun: list[T] = []
+        done = yield ask(lambda: begun.append(begin()))
+        return begun[0] if done else None
+
+    def train(
+        self,
+        client: int,
+        model: Handle,
+        local: Chosen,
+        tag: Tag,
+        turn: int = 0,
+        memory: RuleMemory | None = None,
+        received: Sequence[ReceivedData] = (),
+    ) -> StepsTo[Trained | None]:
+        """Local training on a client's device, on its own samples and on those that it was sent.
+
+        The round is the tag's. ``turn`` tells several trainings of a client in one round apart (see `Training`); ``memory`` is
+        that of a rule with memory, which keeps the client's new state only when somebody calls `RuleMemory.keep`.
+        """
+        rule, how = local() if memory is None else memory.rule, local.params
+        samples = int(self.lab.clients.samples[client]) + sum(one.samples for one in received)
+
+        def begin() -> Trained:
+            state = None if memory is None else memory.of(client)
+            extra = tuple(one.data for one in received)
+            return self.lab.train(Training(model, client, local, tag.round, turn, state, extra))
+
+        return self.work(
+            lambda begun: self.world.train(client, samples, how.epochs, how.batch_size, tag, rule.step_flops, begun),
+            begin,
+        )
+
+    def round_trip(
+        self,
+        client: int,
+        server: str,
+        work: StepsTo[T | None],
+        tag: Tag,
+        down_bytes: int | None = None,
+        up_bytes: int | None = None,
+    ) -> StepsTo[T | None]:
+        """A server sends bytes to a client, which then works, and sends the result back; without numbers, a model either way.
+
+        Returns the result once it has arrived.
+        """
+        world, name, size = self.world, self.world.fleet.client_names[client], self.world.workload.model_bytes
+        if not (yield world.send(server, name, size if down_bytes is None else down_bytes, tag)):
+            return None
+        result = yield from work
+        if result is None or not (yield world.send(name, server, size if up_bytes is None else up_bytes, tag)):
+            return None
+        return result
+
+    def measure(
+        self,
+        ask: Callable[[Begun], simpy.Event],
+        measurement: Chosen | str,
+        models: Sequence[Handle],
+        client: int | None = None,
+    ) -> StepsTo[np.ndarray | None]:
+        """What a client reads off models that it has, with its own samples where it is named; ``ask`` as in `work`."""
+        done = yield from self.work(ask, lambda: True)
+        return self.lab.measure(measurement, models, client) if done else None
+
+    def distil(self, client: int, params: DistillationParams, flops: float, tag: Tag) -> StepsTo[ReceivedData | None]:
+        """A client distils its data to a few images, with so many floating-point operations; in no time where they are 0."""
+        held = int(self.lab.clients.samples[client])
+
+        def begin() -> ReceivedData:
+            return ReceivedData(client, params.count(held), self.lab.distil(client, params))
+
+        if not flops:
+            return begin()
+        return (yield from self.work(lambda begun: self.world.compute(client, flops, held, tag, begun), begin))
+
+    def train_at_server(
+        self, server: str, model: Handle, clients: Sequence[int], local: Chosen, tag: Tag
+    ) -> StepsTo[Trained]:
+        """Training on a server's device, on the samples of these clients, which it has."""
+        how, samples = local.params, int(self.lab.clients.samples[list(clients)].sum())
+        flops = PASSES * self.world.workload.flops(how.batch_size, local().step_flops)
+        trained = self.lab.train(Training(model, tuple(clients), local, tag.round))
+        yield self.world.serve(server, flops * how.epochs * samples, tag)
+        return trained
 
     def _reached(self, totals: Metrics) -> str:
         stop = self.scenario.stop

@@ -14,9 +14,9 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
+from emulator.learning.interface import AnyLab
 from emulator.learning.lab import Handle
 from emulator.learning.measurements import TrendsParams
-from emulator.learning.timing import AnyLab
 from emulator.registry import Chosen, NoParams, Params, bipartitions, split_times
 from emulator.scenario.schema import Count
 

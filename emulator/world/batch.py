@@ -155,12 +155,12 @@ class Crew:
             mine = part[places]
             some = self if len(mine) == len(self.clients) else Crew(self._batch, self._server, self.clients[mine])
             theirs = replace(work, samples=work.samples[mine])
-            trained_s = some._trained_at(theirs, received_s)
+            began_s, trained_s = some._train(theirs, received_s)
 
             def booked(sent: Numbers, instants_s: Instants) -> None:
                 # With each upload what led to it, and no more: a run may end while others are still at work.
                 some._book(some._down[0], start_s, received_s, down_bytes, tag, sent)
-                some._book_training(theirs, tag, received_s, trained_s, sent)
+                some._book_training(theirs, tag, began_s, trained_s, sent)
                 note(mine[sent], instants_s)
 
             some._send_each(trained_s, up_bytes, tag, booked)
@@ -193,11 +193,12 @@ class Crew:
 
         ``vectors`` says how many vectors of the model's size each member brings.
         """
-        world, trained_s = self._world, self._trained_at(work, starts_s)
+        world = self._world
+        starts_s, trained_s = self._train(work, starts_s)
         server, kinds = world.fleet.device(self._server), self._batch.kind_of[self.clients].tolist()
         costs = self._batch.costs(operation, server, kinds, vectors, len(kinds))
         began_s = last(trained_s)  # it needs everybody
-        ends_s = world.ends_of_work(self.clients, began_s, np.array([cost.seconds for cost in costs]))
+        _, ends_s = world.occupy(self.clients, began_s, np.array([cost.seconds for cost in costs]))
         yield happens_at(world.env, last(ends_s))
         self._book_training(work, tag, trained_s=trained_s, starts_s=starts_s)
         tag, busy = tag.but(operation.kind), ends_s > began_s
@@ -252,11 +253,11 @@ class Crew:
                     len(names), TRANSFER, who, start_s, ends_s, tag, peer, size_bytes, hop=leg.hop
                 )
 
-    def _trained_at(self, work: Work, starts_s: Instants) -> npt.NDArray[np.float64]:
-        """When each client has trained; see `devices.compute.training_s`."""
+    def _train(self, work: Work, starts_s: Instants) -> tuple[Instants, npt.NDArray[np.float64]]:
+        """From when to when each client trains; see `devices.compute.training_s`."""
         unit_s = self._batch.unit_s(work.batch_size, work.step_flops)[self._batch.kind_of[self.clients]]
         seconds = work.epochs * PASSES * (work.samples * unit_s)
-        return self._world.ends_of_work(self.clients, starts_s, seconds)
+        return self._world.occupy(self.clients, starts_s, seconds)
 
     def _book_training(
         self, work: Work, tag: Tag, starts_s: Instants, trained_s: Instants, places: Places = EVERYONE

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from emulator.errors import HflError
-from emulator.learning.lab import Handle, Lab, content_key
+from emulator.learning.lab import Handle, Lab, Training, content_key
 from emulator.learning.memo import Memo, RunMemory
 from emulator.registry import Chosen
 from emulator.scenario import Loaded
@@ -24,7 +24,7 @@ def make(loaded: Loaded, memo: Memo | None = None) -> Lab:
 
 
 def train(lab: Lab, model: Handle, client: int, rule: Chosen, **place: int) -> Handle:
-    return lab.train(model, client, rule, **place)[0]
+    return lab.train(Training(model, client, rule, **place))[0]
 
 
 def test_nothing_is_trained_until_a_value_is_needed(small: Small) -> None:
@@ -54,7 +54,7 @@ def test_two_trainings_in_a_row_equal_one_of_twice_the_epochs(small: Small) -> N
     loaded, double = small("method.local.epochs=2"), small("method.local.epochs=4")
     lab, other = make(loaded), make(double)
     half = train(lab, lab.initial(), 2, loaded.scenario.method.params.local, round=1)
-    whole = train(lab, half, 2, loaded.scenario.method.params.local, round=1, first_epoch=2)
+    whole = train(lab, half, 2, loaded.scenario.method.params.local, round=1, turn=1)
     once = train(other, other.initial(), 2, double.scenario.method.params.local, round=1)
     assert torch.equal(lab.value(whole), other.value(once))
 
@@ -66,7 +66,7 @@ def test_keys_tell_apart_what_differs_and_only_that(small: Small) -> None:
     assert base.key == train(lab, lab.initial(), 0, rule, round=1).key
     others = [
         train(lab, lab.initial(), 1, rule, round=1), train(lab, lab.initial(), 0, rule, round=2),
-        train(lab, lab.initial(), 0, rule, round=1, first_epoch=1), train(lab, base, 0, rule, round=1),
+        train(lab, lab.initial(), 0, rule, round=1, turn=1), train(lab, base, 0, rule, round=1),
     ]  # fmt: skip
     assert len({base.key, *(h.key for h in others)}) == 5
     assert lab.combine([base, others[0]], [0.5, 0.5]).key != lab.combine([base, others[0]], [0.4, 0.6]).key

@@ -215,7 +215,7 @@ def test_over_selection_draws_more_and_takes_as_many_as_were_wanted(small: Small
     for t in range(1, 5):
         asked = {r.peer for r in rows(session, ledger.TRANSFER, hop=ledger.SERVER_CLIENT, round=t)}
         assert len(asked) == 6
-    assert session.lab.asked == 4 * 4
+    assert session.lab.trained == 4 * 4
 
 
 def test_the_cloud_need_not_wait_for_every_group(small: Small) -> None:

@@ -17,6 +17,7 @@ from emulator.scenario import Loaded
 from emulator.world.batch import Work
 from emulator.world.cohorts import Cohorts
 from emulator.world.fleet import Fleet
+from emulator.world.meetings import operate
 from emulator.world.network import DedicatedNetwork
 from emulator.world.operations import SecureAggregationParams
 from emulator.world.played import played
@@ -90,7 +91,7 @@ def one_by_one(world: World, server: str, members: Sequence[int], operation: Cho
 
     yield world.env.all_of([world.env.process(member(c)) for c in members])
     if operation is not None:
-        yield world.group_operation(server, members, operation, 1, len(members), tag)
+        yield from operate(world, members, server, operation, 1, len(members), tag)
         yield world.env.all_of([world.send(names[c], server, 50_000, tag) for c in members])
 
 
