@@ -31,7 +31,7 @@ from emulator.methods.memory import RuleMemory
 from emulator.registry import Chosen, Params
 from emulator.scenario.schema import Scenario
 from emulator.world.device_queues import Begun
-from emulator.world.network import happens_at
+from emulator.world.simpy_internals import happens_at
 from emulator.world.world import StepsTo, World
 
 METRICS = (

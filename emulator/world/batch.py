@@ -21,9 +21,9 @@ from devices.profile import DeviceProfile
 from emulator.ledger import COMPUTE, GROUP_OPERATION, TRANSFER, Tag
 from emulator.registry import Chosen
 from emulator.world.fleet import Fan, Numbers
-from emulator.world.flows import happen
-from emulator.world.network import EVERYONE, Instants, Places, at, happens_at, last
+from emulator.world.network import EVERYONE, Instants, Places, at, last
 from emulator.world.operations import Meeting, OperationCost
+from emulator.world.simpy_internals import happen, happens_at
 
 if TYPE_CHECKING:
     from emulator.world.world import Steps, World

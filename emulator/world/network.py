@@ -13,7 +13,7 @@ import simpy
 
 from emulator.world.fleet import Fan, Leg
 from emulator.world.overtime import OverTime
-from emulator.world.simpy_internals import happens_at as happens_at
+from emulator.world.simpy_internals import happens_at
 
 Instants = npt.NDArray[np.float64] | float  # seconds on the emulated clock: one for each of several, or one for all
 Places = npt.NDArray[np.int64] | slice  # of transfers in a fan
