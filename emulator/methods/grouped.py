@@ -184,7 +184,7 @@ def grouped(session: Session, params: GroupedParams) -> Steps:
             for k in range(params.group_rounds)
         ]
         outcomes = yield from global_round(session, params, chosen, clusters.models, rounds)
-        clusters = clusters.but(average(session, params, chosen, outcomes, draws, memory))
+        clusters = clusters.with_models(average(session, params, chosen, outcomes, draws, memory))
         trained = trained or bool(outcomes)
         if session.end_round(t, clusters):
             check_trained(session, trained, "wait_for_members", "wait_for_groups")

@@ -201,7 +201,7 @@ class Crew:
         _, ends_s = world.occupy(self.clients, began_s, np.array([cost.seconds for cost in costs]))
         yield happens_at(world.env, last(ends_s))
         self._book_training(work, tag, trained_s=trained_s, starts_s=starts_s)
-        tag, busy = tag.but(operation.kind), ends_s > began_s
+        tag, busy = tag.with_purpose(operation.kind), ends_s > began_s
         if np.logical_and.reduce(busy):
             world.ledger.add_all(len(ends_s), GROUP_OPERATION, self._names, began_s, ends_s, tag)
         else:
@@ -264,5 +264,5 @@ class Crew:
     ) -> None:
         samples = (work.samples if work.epochs == 1 else work.samples * work.epochs)[places]
         names, starts_s, trained_s = self._names[places], at(starts_s, places), at(trained_s, places)
-        tag = tag.but("training")
+        tag = tag.with_purpose("training")
         self._world.ledger.add_all(len(samples), COMPUTE, names, starts_s, trained_s, tag, samples=samples)

@@ -85,7 +85,7 @@ def one_by_one(world: World, server: str, members: Sequence[int], operation: Cho
 
     def member(client: int) -> Steps:
         yield world.send(server, names[client], 50_000, tag)
-        yield world.train(client, int(SAMPLES[client]), 2, 4, tag.but("training"))
+        yield world.train(client, int(SAMPLES[client]), 2, 4, tag.with_purpose("training"))
         if operation is None:
             yield world.send(names[client], server, 50_000, tag)
 
