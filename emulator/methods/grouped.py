@@ -28,7 +28,7 @@ from emulator.grouping.sampling import draw
 from emulator.grouping.view import Floats, group_view
 from emulator.learning.lab import Handle
 from emulator.ledger import Tag
-from emulator.methods.clusters import one_cluster
+from emulator.methods.cluster_models import one_cluster
 from emulator.methods.dividing import Dividing, divide
 from emulator.methods.estimators import learn
 from emulator.methods.forming import charge_formation, enquiry, form, until_somebody

@@ -26,7 +26,7 @@ from emulator.learning.lab import Handle, Trained, Training
 from emulator.learning.recipes import Distilled
 from emulator.ledger import EVALUATION, HOPS, Tag
 from emulator.methods.attacks import Attack
-from emulator.methods.clusters import Clusters, cluster_metrics, one_cluster
+from emulator.methods.cluster_models import Clusters, cluster_metrics, one_cluster
 from emulator.methods.memory import RuleMemory
 from emulator.registry import Chosen, Params
 from emulator.scenario.schema import Scenario

@@ -18,7 +18,7 @@ from emulator.methods.attacks import Attack
 from emulator.registry import Chosen, Scale, attacks
 
 if TYPE_CHECKING:
-    from emulator.methods.clusters import Clusters
+    from emulator.methods.cluster_models import Clusters
     from emulator.methods.session import Session
 
 Accuracy = Annotated[float, Field(gt=0, le=1)]
