@@ -1,6 +1,7 @@
 """Tables over methods, with means over seeds, as text, CSV, Markdown and LaTeX.
 
-A kind of table is a function in `KINDS`: from series of runs (and a target accuracy) to the figures and how people read them.
+A kind of table is a function from series of runs (and a target accuracy) to the figures and how people read them. It registers
+itself in `emulator.registry.printed_tables`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from analysis.series import Given, as_series
 from analysis.studies import NOTHING, with_interval
 from analysis.tables import UNKNOWN, common_target, first_reach
 from analysis.texttable import TextTable
-from emulator.errors import InputError, suggestion
+from emulator.errors import InputError
+from emulator.registry import printed_tables
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,6 +68,7 @@ _TAKEN: dict[str, tuple[str, _Text]] = {
 }
 
 
+@printed_tables.register("cost-to-target")
 def cost_to_target(given: Sequence[Given], target: float | None = None) -> Printed:
     """What reaching an accuracy took each method: rounds, time, data, cost and energy; means over the seeds that reached it.
 
@@ -98,6 +101,7 @@ def cost_to_target(given: Sequence[Given], target: float | None = None) -> Print
     return _printed(rows, title, ("method", "reached", *(name for name, _ in _TAKEN.values())), cells, 1)
 
 
+@printed_tables.register("totals")
 def totals(given: Sequence[Given], target: float | None = None) -> Printed:
     """How each method ended: final and best accuracy, rounds, time, data, cost and energy of the whole run; means over seeds."""
     rows = []
@@ -118,6 +122,7 @@ def totals(given: Sequence[Given], target: float | None = None) -> Printed:
     return _printed(rows, title, header, cells, 1)
 
 
+@printed_tables.register("breakdown")
 def breakdown(given: Sequence[Given], target: float | None = None) -> Printed:
     """Where the clients' time goes by method, in client-seconds over the whole run; means over seeds."""
     rows = []
@@ -135,6 +140,7 @@ def breakdown(given: Sequence[Given], target: float | None = None) -> Printed:
     return _printed(rows, title, ("method", *names), cells, 1)
 
 
+@printed_tables.register("stragglers")
 def stragglers(given: Sequence[Given], target: float | None = None) -> Printed:
     """The slowest clients of each run: how long they are busy and wait in a group round, and how often they are the slowest."""
     import pandas as pd
@@ -159,6 +165,7 @@ def stragglers(given: Sequence[Given], target: float | None = None) -> Printed:
     return Printed(pd.concat(tables, ignore_index=True), tuple(sections))
 
 
+@printed_tables.register("clusters")
 def clusters(given: Sequence[Given], target: float | None = None) -> Printed:
     """How well each method has clustered its clients at the end, and its accuracies; means over seeds.
 
@@ -190,17 +197,10 @@ def clusters(given: Sequence[Given], target: float | None = None) -> Printed:
     return _printed(rows, title, ("method", *(name for name, _ in texts.values())), cells, 1)
 
 
-KINDS: dict[str, Callable[[Sequence[Given], float | None], Printed]] = {
-    "cost-to-target": cost_to_target, "totals": totals, "breakdown": breakdown, "stragglers": stragglers,
-    "clusters": clusters,
-}  # fmt: skip
-
-
 def table(kind: str, given: Sequence[Given], target: float | None = None) -> Printed:
     """A table of a kind; raises `InputError` where there is none of that name, and as the kinds do."""
-    if kind not in KINDS:
-        raise InputError(f"unknown table '{kind[:60]}'; {suggestion(kind, KINDS)}")
-    return KINDS[kind](given, target)
+    made: Printed = printed_tables[kind].function(given, target)
+    return made
 
 
 def _mean(column: str, values: Sequence[float]) -> dict[str, float]:

@@ -16,15 +16,12 @@ plug-ins must not import torch at their top: validating a scenario reads them al
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import inspect
 import pkgutil
-import sys
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
@@ -32,7 +29,9 @@ from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaH
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
+from emulator.default_kinds import default_kinds, kind_optional, with_kind
 from emulator.errors import InputError, quote_all, suggestion
+from emulator.modules import code_hash
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -67,14 +66,25 @@ class Params(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _lists_for_tuples(cls, given: Any) -> Any:
+    def _as_meant(cls, given: Any) -> Any:
         # YAML has only lists, and strict validation does not take a list for a tuple.
         if not isinstance(given, dict):
             return given
         tuples = {name for name, field in cls.model_fields.items() if _is_tuple(field.annotation)}
+        kinds = default_kinds(cls.model_fields, Choice)
         return {
-            key: tuple(value) if isinstance(value, list) and key in tuples else value for key, value in given.items()
+            key: tuple(value) if isinstance(value, list) and key in tuples else with_kind(value, kinds.get(key))
+            for key, value in given.items()
         }
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """The schema of the model; a choice with a default needs no ``kind``."""
+        described = handler(schema)
+        fields = handler.resolve_ref_schema(described).get("properties", {})
+        for name, kind in default_kinds(cls.model_fields, Choice).items():
+            fields[name] = kind_optional(fields[name], kind)
+        return described
 
     def problems(self, scale: Scale) -> Iterable[tuple[str, str]]:
         """What is wrong with these values in a fleet of this scale: pairs of a key (``""`` for the whole) and a message."""
@@ -119,48 +129,22 @@ class Plugin(Generic[F]):
         return own if further is None else own + further(params)
 
 
-_hashed: dict[str, tuple[Any, str]] = {}  # by module: which import of it was looked at, and the hash of its file then
-
-
-def code_hash(module: str, key: str = "") -> str:
-    """A hash of the source file of a module that is imported; ``key`` is the key of the scenario that names it.
-
-    Raises `InputError` where it says nothing of the code that runs: there is no file, as for the cells of a notebook, or it was
-    changed after the module was looked at first. Results would then be remembered as those of other code.
-    """
-    found = sys.modules.get(module)
-    file = getattr(found, "__file__", None)
-    if not isinstance(file, str) or not Path(file).is_file():
-        where = "a notebook or a prompt" if module == "__main__" else f"the module '{module}'"
-        raise InputError(
-            f"code of {where} stands in no file, so that its results could not be told from those of other code; "
-            "put it into a .py file",
-            key,
-        )
-    now = hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
-    spec = getattr(found, "__spec__", None) or found  # another one after importlib.reload
-    known, before = _hashed.get(module, (None, ""))
-    if known is spec and before != now:
-        raise InputError(
-            f"'{file}' was changed after '{module}' was imported; restart Python, or reload it with importlib.reload",
-            key,
-        )
-    _hashed[module] = spec, now
-    return now
-
-
 def is_ours(module: str) -> bool:
     """Whether a module is part of the emulator."""
     return module.partition(".")[0] in OURS
 
 
 class Registry(Generic[F]):
-    """All the choices for one slot, found in ``rooms`` (packages or modules) on first use."""
+    """All the choices for one slot, found in ``rooms`` (packages or modules) on first use.
+
+    ``hfl list`` shows them under the name ``listed``, by default the plural of the slot's.
+    """
 
     by_slot: ClassVar[dict[str, Registry[Any]]] = {}
 
-    def __init__(self, slot: str, *rooms: str) -> None:
+    def __init__(self, slot: str, *rooms: str, listed: str = "") -> None:
         self.slot = slot
+        self.listed = listed or f"{slot.replace(' ', '-')}s"
         self._rooms = rooms
         self._plugins: dict[str, Plugin[F]] = {}
         self._searched = False
@@ -257,6 +241,7 @@ NESTED = (
 class Choice:
     """Marks a field as a choice from a slot: a name, or a mapping with ``kind`` and the plug-in's parameters.
 
+    Where the field has a default, a mapping without ``kind`` gives parameters of the default's kind.
     The plug-in's own model validates the mapping, and its errors travel inside one error of type `NESTED`, so that every
     one of them keeps its place.
     """
@@ -285,9 +270,8 @@ class Choice:
         try:
             params = plugin.params.model_validate({k: v for k, v in given.items() if k != "kind"})
         except ValidationError as error:
-            raise PydanticCustomError(
-                NESTED, "invalid parameters", {"errors": error.errors(include_url=False), "model": plugin.params}
-            ) from None
+            found = {"errors": error.errors(include_url=False), "model": plugin.params, "kind": kind}
+            raise PydanticCustomError(NESTED, "invalid parameters", found) from None
         return Chosen(self.slot, kind, params)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -320,7 +304,10 @@ class Choice:
         options: list[dict[str, Any]] = [{"enum": alone}] if alone else []
         for plugin in plugins:
             # Through the handler, so that models inside the plug-in's own end up among the definitions of the whole.
-            option = handler.resolve_ref_schema(handler(plugin.params.__pydantic_core_schema__))
+            model = plugin.params
+            option = handler.resolve_ref_schema(
+                model.__get_pydantic_json_schema__(model.__pydantic_core_schema__, handler)
+            )
             options.append(
                 {
                     **option,
@@ -337,10 +324,10 @@ def _refusal(kind: str, message: str) -> PydanticCustomError:
 
 
 # The slots. A new plug-in needs no line here; a new kind of plug-in does.
-data_sets: Registry[Any] = Registry("data set", "emulator.learning.data")
+data_sets: Registry[Any] = Registry("data set", "emulator.learning.data", listed="data")
 partitions: Registry[Any] = Registry("partition", "emulator.learning.partitions")
 models: Registry[Any] = Registry("model", "emulator.learning.models")
-local_rules: Registry[Any] = Registry("local update", "emulator.learning.rules")
+local_rules: Registry[Any] = Registry("local update", "emulator.learning.rules", listed="local")
 measurements: Registry[Any] = Registry("measurement", "emulator.learning.measurements")
 estimators: Registry[Any] = Registry("estimator", "emulator.methods.estimators")
 distances: Registry[Any] = Registry("distance", "emulator.grouping.distances")
@@ -348,9 +335,9 @@ formations: Registry[Any] = Registry("formation", "emulator.grouping.formation")
 samplings: Registry[Any] = Registry("sampling", "emulator.grouping.sampling")
 aggregations: Registry[Any] = Registry("aggregation", "emulator.grouping.aggregation")
 schedules: Registry[Any] = Registry("schedule", "emulator.grouping.schedule")
-trainings: Registry[Any] = Registry("in-group training", "emulator.methods.training")
+trainings: Registry[Any] = Registry("in-group training", "emulator.methods.training", listed="trainings")
 group_operations: Registry[Any] = Registry("group operation", "emulator.world.operations")
-waitings: Registry[Any] = Registry("waiting", "emulator.methods.waiting")
+waitings: Registry[Any] = Registry("waiting", "emulator.methods.waiting", listed="waiting")
 split_times: Registry[Any] = Registry("split time", "emulator.methods.splitting")
 bipartitions: Registry[Any] = Registry("bipartition", "emulator.methods.splitting")
 faults: Registry[Any] = Registry("fault", "emulator.world.faults")
@@ -359,6 +346,7 @@ attacks: Registry[Any] = Registry("attack", "emulator.methods.attacks")
 trace_formats: Registry[Any] = Registry("trace format", "traces.formats")
 trace_generators: Registry[Any] = Registry("trace generator", "traces.generators")
 figures: Registry[Any] = Registry("figure", "analysis.figures", "analysis.plots")
+printed_tables: Registry[Any] = Registry("table", "analysis.printed")
 
 # A field of one of these types takes a name or a mapping with ``kind``.
 DataSet = Annotated[Chosen, Choice("data set")]

@@ -2,10 +2,10 @@
 
 A run folder holds ``scenario.yaml`` (resolved), ``manifest.json`` (how it was made), ``metrics.csv`` (a row per evaluation),
 ``groups.csv`` and ``groupings.csv`` (the groups that were formed, see `emulator.grouping.diagnostics`), ``topology.csv``
-(who stands where in groups that have headers, see `emulator.grouping.topology`), ``attackers.csv``, ``recovered.csv`` and
-``recovered.npy`` (who attacks, and images that an attacker recovered, see `emulator.methods.attacks`), ``ledger.parquet``
-(everything that happened), ``energy.csv`` (each client's seconds and joules by state), ``memory.json`` (small results, see
-`emulator.checkpoint`) and ``summary.json``.
+(who stands where in groups that have headers, see `emulator.grouping.topology`), a CSV file for each table that the method or
+the attack declares and has filled (`emulator.tables`), ``recovered.npy`` (images that an attacker recovered, see
+`emulator.methods.attacks`), ``ledger.parquet`` (everything that happened), ``energy.csv`` (each client's seconds and joules by
+state), ``memory.json`` (small results, see `emulator.checkpoint`) and ``summary.json``.
 All but the manifest are the same, byte for byte, for the same scenario and versions, whether or not the run was interrupted.
 ``summary.json`` is written last and says whether the run is complete; `emulator.run_folder` has more on it.
 
@@ -36,6 +36,7 @@ from emulator.grouping.diagnostics import groupings_csv, groups_csv
 from emulator.grouping.topology import topology_csv
 from emulator.methods.session import METRICS, Metrics, Session
 from emulator.scenario import Scenario
+from emulator.scenario.declared import tables_of
 from emulator.world.world import World
 
 
@@ -123,6 +124,7 @@ def manifest_of(scenario: Scenario, training: bool) -> dict[str, Any]:
         "label": scenario.label,
         "seed": scenario.seed,
         "training": training,
+        "tables": list(tables_of(scenario)),
         "command": _command(),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),

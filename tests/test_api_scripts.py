@@ -18,7 +18,7 @@ from scenario.command import ROOT, TINY, script
 
 import emulator
 from emulator.learning import workers
-from emulator.registry import code_hash
+from emulator.modules import code_hash
 
 SCENARIO: dict[str, Any] = yaml.safe_load(TINY)
 FENCED = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)

@@ -94,14 +94,16 @@ def schema(
 
 @app.command("list")
 def list_(
-    category: Annotated[str | None, typer.Argument(help="What to list: " + ", ".join(listing.CATEGORIES) + ".")] = None,
+    category: Annotated[
+        str | None, typer.Argument(help="What to list: " + ", ".join(listing.categories()) + ".")
+    ] = None,
     plugin: PluginOption = None,
 ) -> None:
     """List what there is to choose from."""
     import_plugins(plugin)
     if category is None:
         table = _table("list", "names")
-        for each in listing.CATEGORIES:
+        for each in listing.categories():
             table.add_row(each, ", ".join(name for name, _, _ in listing.entries(each)))
     else:
         table = _table("name", "what it is", "parameters")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from devices.profile import find_profile, profile_names
-from emulator import registry, scenario, yamlfile
+from emulator import scenario, yamlfile
 from emulator.errors import InputError, suggestion
-from emulator.registry import Registry
+from emulator.registry import Registry, figures
 from emulator.scenario.presets import presets
 from emulator.study import load as study
 from traces.content import DeviceMix, Trace, label
@@ -45,37 +46,26 @@ def _samples() -> Entries:
     return entries
 
 
-CATEGORIES: dict[str, Callable[[], Entries]] = {
+# What there is to choose from beside the plug-ins; "plots" is another name for the figures.
+_OTHERS: dict[str, Callable[[], Entries]] = {
     "presets": lambda: [(name, entry["summary"], "") for name, entry in sorted(presets().items())],
-    "methods": lambda: _of(registry.methods),
-    "estimators": lambda: _of(registry.estimators),
-    "distances": lambda: _of(registry.distances),
-    "formations": lambda: _of(registry.formations),
-    "schedules": lambda: _of(registry.schedules),
-    "samplings": lambda: _of(registry.samplings),
-    "trainings": lambda: _of(registry.trainings),
-    "local": lambda: _of(registry.local_rules),
-    "aggregations": lambda: _of(registry.aggregations),
-    "waiting": lambda: _of(registry.waitings),
-    "group-operations": lambda: _of(registry.group_operations),
-    "models": lambda: _of(registry.models),
-    "data": lambda: _of(registry.data_sets),
-    "partitions": lambda: _of(registry.partitions),
     "devices": lambda: [(name, find_profile(name).title, "") for name in profile_names()],
-    "faults": lambda: _of(registry.faults),
-    "attacks": lambda: _of(registry.attacks),
-    "trace-formats": lambda: _of(registry.trace_formats),
-    "trace-generators": lambda: _of(registry.trace_generators),
     "trace-samples": _samples,
-    "figures": lambda: _of(registry.figures),
-    "plots": lambda: _of(registry.figures),
+    "plots": lambda: _of(figures),
     "scenarios": lambda: _files(scenario.bundled()),
     "studies": lambda: _files(study.bundled()),
 }
 
 
+def categories() -> dict[str, Callable[[], Entries]]:
+    """What can be listed, by name: every registry that there is now, and what stands in files."""
+    slots = {slot.listed: partial(_of, slot) for slot in Registry.by_slot.values()}
+    return {"presets": _OTHERS["presets"], **slots, **_OTHERS}
+
+
 def entries(category: str) -> Entries:
     """The entries of a category; raises `InputError` where there is no such category."""
-    if category not in CATEGORIES:
-        raise InputError(f"unknown list '{category}'; {suggestion(category, CATEGORIES)}")
-    return CATEGORIES[category]()
+    known = categories()
+    if category not in known:
+        raise InputError(f"unknown list '{category}'; {suggestion(category, known)}")
+    return known[category]()

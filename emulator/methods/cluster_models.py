@@ -11,7 +11,12 @@ import numpy as np
 from emulator.grouping.cluster_agreement import adjusted_rand_index, purity
 from emulator.learning.interface import AnyLab
 from emulator.learning.lab import Handle
+from emulator.tables import Table
 
+CLUSTERS = Table(  # the tree of clusters
+    "clusters",
+    ("cluster", "parents", "reason", "round", "time_s", "layer", "reference", "cosines", "size", "members"),
+)
 CLUSTER_METRICS = ("clusters", "accuracy_clusters", "accuracy_clients", "adjusted_rand", "purity")
 
 

@@ -21,7 +21,7 @@ from pydantic import Field
 
 from emulator.learning.lab import Handle
 from emulator.ledger import Tag
-from emulator.methods.cluster_models import Clusters, cluster_row
+from emulator.methods.cluster_models import CLUSTERS, Clusters, cluster_row
 from emulator.methods.forming import somebody
 from emulator.methods.limits import check_deadline, check_trained
 from emulator.methods.memory import RuleMemory
@@ -30,7 +30,7 @@ from emulator.methods.session import NOBODY_LEFT, Session
 from emulator.methods.slots import OneServer, chosen_by_default
 from emulator.methods.splitting import Halves, Reading, Record, Watch
 from emulator.methods.training import Group, GroupRound, Waits, averaged, train_members
-from emulator.methods.updates import note_similarity, note_trial, note_updates
+from emulator.methods.updates import SIMILARITY, STABILITY, TRIALS, note_similarity, note_trial, note_updates
 from emulator.registry import (
     Bipartition,
     Chosen,
@@ -93,7 +93,7 @@ class ClusteredParams(OneServer):
             yield "misplaced", "needs a partition that makes clusters, such as 'label-blocks'"
 
 
-@methods.register("clustered", ClusteredParams, clusters=True)
+@methods.register("clustered", ClusteredParams, clusters=True, tables=(CLUSTERS, STABILITY, SIMILARITY, TRIALS))
 def clustered(session: Session, params: ClusteredParams) -> Steps:
     """Clusters that split as they learn, each with its own model and its own pace: HiCFL, MTCFL."""
     fleet = Tree(session, params)
@@ -201,7 +201,7 @@ class Tree:
             None if halves is None else halves.reference,
             None if halves is None else halves.cosines,
         )
-        self._session.note("clusters", row)
+        self._session.note(CLUSTERS.name, row)
         self._session.env.process(self._follow(cluster))
 
     def _tell(self) -> None:

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from emulator.learning.lab import Handle
 from emulator.ledger import Tag
-from emulator.methods.cluster_models import Clusters, cluster_row
+from emulator.methods.cluster_models import CLUSTERS, Clusters, cluster_row
 from emulator.methods.forming import somebody
 from emulator.methods.limits import check_deadline, check_trained
 from emulator.methods.session import NOBODY_LEFT, Session
@@ -39,7 +39,7 @@ class IfcaParams(OneServer):
             yield "clusters", f"{self.clusters} models, but only {scale.clients} clients"
 
 
-@methods.register("ifca", IfcaParams, clusters=True)
+@methods.register("ifca", IfcaParams, clusters=True, tables=(CLUSTERS,))
 def ifca(session: Session, params: IfcaParams) -> Steps:
     """Several models sent to every client, which trains the one that fits its data best (IFCA)."""
     world, lab = session.world, session.lab
@@ -109,5 +109,5 @@ def _average(session: Session, clusters: Clusters, back: Mapping[int, tuple[int,
             changed[cluster] = averaged(session, trained)
         members = np.flatnonzero(of == cluster)
         if t == 1 or not np.array_equal(members, np.flatnonzero(clusters.of == cluster)):
-            session.note("clusters", cluster_row(cluster, members.tolist(), "choice", t, session.world.now))
+            session.note(CLUSTERS.name, cluster_row(cluster, members.tolist(), "choice", t, session.world.now))
     return Clusters(clusters.models, of).with_models(changed)

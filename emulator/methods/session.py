@@ -8,7 +8,8 @@ with it, so that all that is under way can be trained together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ from pydantic import Field
 
 from devices.compute import PASSES
 from emulator.accounting import Meter
+from emulator.errors import quote_all
 from emulator.grouping.diagnostics import Grouping
 from emulator.grouping.topology import Place
 from emulator.learning.distillation import DistillationParams
@@ -26,10 +28,12 @@ from emulator.learning.lab import Handle, Trained, Training
 from emulator.learning.recipes import Distilled
 from emulator.ledger import EVALUATION, HOPS, Tag
 from emulator.methods.attacks import Attack
-from emulator.methods.cluster_models import Clusters, cluster_metrics, one_cluster
+from emulator.methods.cluster_models import CLUSTER_METRICS, Clusters, cluster_metrics, one_cluster
 from emulator.methods.memory import RuleMemory
 from emulator.registry import Chosen, Params
+from emulator.scenario.declared import metrics_columns_of, tables_of
 from emulator.scenario.schema import Scenario
+from emulator.tables import check_columns
 from emulator.world.device_queues import Begun
 from emulator.world.simpy_internals import happens_at
 from emulator.world.world import StepsTo, World
@@ -39,17 +43,13 @@ METRICS = (
     "bytes_wasted", "cost_training_s", "cost_group_s", "cost_s", "cost_wasted_s", "energy_j",
 )  # fmt: skip
 
-# Further tables that a method or an attack may fill: the tree of clusters, how stable and how similar their members' updates are,
-# and how they would have been split; who attacks, and how near to private images an attacker came.
-TABLES = ("clusters", "stability", "similarity", "trials", "attackers", "recovered")
-
 NOBODY_LEFT = "nobody left"  # why a run stopped
 
 T = TypeVar("T")
 
 Models = Handle | Clusters  # the global model, or those that stand in its place
-# One row of metrics.csv: a value for each name in METRICS, and in CLUSTER_METRICS where clusters are judged; nan where it was not
-# measured.
+# One row of metrics.csv: a value for each name in METRICS, in CLUSTER_METRICS where clusters are judged, and for each column that
+# the method declares; nan where it was not measured.
 Metrics = dict[str, float]
 
 
@@ -79,7 +79,7 @@ class Session:
     on_round: Callable[[int, Metrics], None] = lambda _round, _totals: None  # told after every round, evaluated or not
     metrics: list[Metrics] = field(default_factory=list)
     groupings: list[Grouping] = field(default_factory=list)  # every formation of groups, in the order of rounds
-    tables: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: {name: [] for name in TABLES})
+    tables: dict[str, list[dict[str, Any]]] = field(init=False)  # rows by the name of a table that was declared
     places: list[Place] = field(default_factory=list)  # who stands where, in groups that have headers
     attack: Attack | None = None
     images: list[np.ndarray] = field(
@@ -87,6 +87,12 @@ class Session:
     )  # those of each row of the table "recovered", and what they are like
     stopped_by: str = ""
     rounds: int = 0
+
+    def __post_init__(self) -> None:
+        self._declared = tables_of(self.scenario)
+        self.tables = {name: [] for name in self._declared}
+        self._columns = metrics_columns_of(self.scenario)
+        check_columns(f"method '{self.scenario.method.kind}'", self._columns, (*METRICS, *CLUSTER_METRICS))
 
     @property
     def seed(self) -> int:
@@ -102,13 +108,21 @@ class Session:
         """Evaluates the model with which the run begins, as round 0."""
         self._evaluate(0, model)
 
-    def end_round(self, round: int, model: Models) -> bool:  # noqa: A002
-        """Says that a global round is over and ``model`` is the global model now. True: the run is to stop."""
+    def end_round(self, round: int, model: Models, **measured: float) -> bool:  # noqa: A002
+        """Says that a global round is over and ``model`` is the global model now. True: the run is to stop.
+
+        ``measured`` are values of columns of ``metrics.csv`` that the method declares (the fact ``columns``); one that is not
+        given is nan. Raises `ValueError` for a name that is not declared.
+        """
+        unknown = [name for name in measured if name not in self._columns]
+        if unknown:
+            how = f"declare it where the method is registered: columns=({unknown[0]!r},)"
+            raise ValueError(f"metrics.csv has no column {quote_all(unknown)} of this method; {how}")
         self.rounds = round
         totals = self._totals(round)
         self.stopped_by = self._reached(totals)
         if self.stopped_by or round % self.scenario.evaluate.every == 0:
-            row = self._evaluate(round, model)
+            row = self._evaluate(round, model, measured)
             wanted = self.scenario.stop.accuracy
             if not self.stopped_by and wanted is not None and row["accuracy"] >= wanted:
                 self.stopped_by = "accuracy"
@@ -143,8 +157,17 @@ class Session:
         return bool(makes) if wanted is None else wanted
 
     def note(self, table: str, row: dict[str, Any]) -> None:
-        """Adds a row to one of the run folder's further tables (`TABLES`)."""
-        self.tables[table].append(row)
+        """Adds a row to a table that the method or the attack declares (`emulator.tables.Table`, in the fact ``tables``).
+
+        Raises `ValueError` where no such table is declared, or the row has not exactly its columns.
+        """
+        if table not in self._declared:
+            known = f"; declared: {quote_all(self._declared)}" if self._declared else ""
+            how = f"tables=(Table({table!r}, {tuple(row)}),)"
+            raise ValueError(
+                f"table '{table}' is not declared{known}; declare it where the method is registered: {how}"
+            )
+        self.tables[table].append(self._declared[table].row(row))
 
     def keep_images(self, recovered: np.ndarray, nearest: np.ndarray) -> None:
         """Keeps images that an attacker made [n, ...] and the private ones that are nearest to them, for the run folder."""
@@ -260,7 +283,7 @@ class Session:
         }
         return next((name for name, (key, limit) in limits.items() if limit is not None and totals[key] >= limit), "")
 
-    def _evaluate(self, round: int, model: Models) -> Metrics:  # noqa: A002
+    def _evaluate(self, round: int, model: Models, measured: Mapping[str, float] | None = None) -> Metrics:  # noqa: A002
         clusters = one_cluster(model, self.scenario.topology.clients) if isinstance(model, Handle) else model
         results = [(self.lab.evaluate(each), share) for each, share in clusters.shares() if share]
         row = self._totals(round) | {
@@ -271,6 +294,7 @@ class Session:
         row = {name: row[name] for name in METRICS}
         if self.judges_clusters:
             row |= cluster_metrics(self.lab, clusters)
+        row |= {name: float((measured or {}).get(name, math.nan)) for name in self._columns}
         self.metrics.append(row)
         if self.attack is not None:
             self.attack.evaluated(round, clusters, row["accuracy"])

@@ -181,6 +181,18 @@ def test_a_preset_with_some_slots_changed() -> None:
     assert other.params.sampling.kind == "all"
 
 
+def test_a_slot_with_a_default_kind_takes_parameters_without_a_kind() -> None:
+    formation = "{kind: hierarchical, groups: 2, distance: {}}"
+    method = shortest(f"{{kind: grouped, formation: {formation}, local: {{epochs: 7}}}}").scenario.method.params
+    assert (method.local.kind, method.local.params.epochs) == ("sgd", 7)
+    assert method.formation.params.distance.kind == "cosine"
+    assert loads(dump(shortest("{kind: centralized, local: {epochs: 3}}").scenario)).scenario.method.params.local == (
+        shortest("{kind: centralized, local: {kind: sgd, epochs: 3}}").scenario.method.params.local
+    )
+    # A preset's kind counts before the default.
+    assert shortest("{preset: fedprox, local: {epochs: 3}}").scenario.method.params.local.kind == "fedprox"
+
+
 def test_presets_are_not_changed_by_the_scenarios_that_use_them() -> None:
     before = repr(presets())
     loaded = shortest("{preset: group-fel, formation: {min_size: 3}}")

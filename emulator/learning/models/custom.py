@@ -11,7 +11,8 @@ from pydantic_core import PydanticCustomError
 
 from emulator import modules, plugins
 from emulator.errors import InputError
-from emulator.registry import Params, code_hash, models
+from emulator.modules import code_hash
+from emulator.registry import Params, models
 
 if TYPE_CHECKING:
     from torch import nn
