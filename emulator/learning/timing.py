@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from emulator.errors import InputError
-from emulator.learning.clients import Dealt, deal_out, outline_of
+from emulator.learning.clients import DividedData, divide_data, outline_of
 from emulator.learning.data.arrays import Outline, is_text
 from emulator.learning.facts import ClientFacts, Evaluation, ModelFacts
 from emulator.learning.keys import content_key, from_npy, to_npy
@@ -173,6 +173,6 @@ class TimingLab:
             return False
         return True
 
-    def _divide(self, clients: int) -> Dealt:
+    def _divide(self, clients: int) -> DividedData:
         """The set divided between so many clients; raises `InputError` where it cannot serve them."""
-        return deal_out(self._scenario, self._outline, clients)
+        return divide_data(self._scenario, self._outline, clients)

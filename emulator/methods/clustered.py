@@ -21,7 +21,7 @@ from pydantic import Field
 
 from emulator.learning.lab import Handle
 from emulator.ledger import Tag
-from emulator.methods.clusters import CLUSTERS, Clusters, cluster_row
+from emulator.methods.cluster_models import CLUSTERS, Clusters, cluster_row
 from emulator.methods.forming import somebody
 from emulator.methods.limits import check_deadline, check_trained
 from emulator.methods.memory import RuleMemory

@@ -9,7 +9,7 @@ from emulator.grouping.formation.hierarchical import HierarchicalParams, hierarc
 from emulator.grouping.view import ClientView
 from emulator.learning.lab import Handle
 from emulator.ledger import Tag
-from emulator.methods.clusters import Clusters
+from emulator.methods.cluster_models import Clusters
 from emulator.methods.estimators.asking import ask_everybody
 from emulator.methods.session import Session
 from emulator.registry import LocalRule, Params

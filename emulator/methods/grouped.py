@@ -28,7 +28,7 @@ from emulator.grouping.sampling import draw
 from emulator.grouping.view import Floats, group_view
 from emulator.learning.lab import Handle
 from emulator.ledger import Tag
-from emulator.methods.clusters import one_cluster
+from emulator.methods.cluster_models import one_cluster
 from emulator.methods.dividing import Dividing, divide
 from emulator.methods.estimators import learn
 from emulator.methods.forming import charge_formation, enquiry, form, until_somebody
@@ -184,7 +184,7 @@ def grouped(session: Session, params: GroupedParams) -> Steps:
             for k in range(params.group_rounds)
         ]
         outcomes = yield from global_round(session, params, chosen, clusters.models, rounds)
-        clusters = clusters.but(average(session, params, chosen, outcomes, draws, memory))
+        clusters = clusters.with_models(average(session, params, chosen, outcomes, draws, memory))
         trained = trained or bool(outcomes)
         if session.end_round(t, clusters):
             check_trained(session, trained, "wait_for_members", "wait_for_groups")

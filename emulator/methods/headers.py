@@ -98,7 +98,7 @@ class Headers:
             self._distilled[client] = images
         images = self._distilled[client]
         labels = LABEL_BYTES * counts.shape[1] if self._params.learn_labels else 0
-        size_bytes, tag = images.samples * (PIXEL_BYTES * features + labels), tag.but("distilled-data")
+        size_bytes, tag = images.samples * (PIXEL_BYTES * features + labels), tag.with_purpose("distilled-data")
         arrived = yield world.send(names[client], names[header], size_bytes, tag, via=group.aggregator)
         return images if arrived else None
 

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from emulator.learning.lab import Handle
 from emulator.ledger import Tag
-from emulator.methods.clusters import CLUSTERS, Clusters, cluster_row
+from emulator.methods.cluster_models import CLUSTERS, Clusters, cluster_row
 from emulator.methods.forming import somebody
 from emulator.methods.limits import check_deadline, check_trained
 from emulator.methods.session import NOBODY_LEFT, Session
@@ -80,14 +80,14 @@ def _try_and_train(
     tag, started_s, flops = Tag("model", t), world.now, len(models) * world.workload.forward_flops
 
     def work(client: int) -> StepsTo[tuple[int, Handle] | None]:
-        held, choice = int(samples[client]), tag.but("choice")
+        held, choice = int(samples[client]), tag.with_purpose("choice")
         fit = yield from session.measure(
             lambda begun: world.predict(client, flops, held, local.batch_size, choice, begun), "fit", models, client
         )
         if fit is None:
             return None
         chosen = int(np.argmin(fit[:, 0]))
-        trained = yield from session.train(client, models[chosen], params.local, tag.but("training"))
+        trained = yield from session.train(client, models[chosen], params.local, tag.with_purpose("training"))
         return None if trained is None else (chosen, trained.model)
 
     trips = {c: session.round_trip(c, group.aggregator, work(c), tag, down_bytes, size) for c in group.members}
@@ -110,4 +110,4 @@ def _average(session: Session, clusters: Clusters, back: Mapping[int, tuple[int,
         members = np.flatnonzero(of == cluster)
         if t == 1 or not np.array_equal(members, np.flatnonzero(clusters.of == cluster)):
             session.note(CLUSTERS.name, cluster_row(cluster, members.tolist(), "choice", t, session.world.now))
-    return Clusters(clusters.models, of).but(changed)
+    return Clusters(clusters.models, of).with_models(changed)

@@ -28,14 +28,14 @@ from emulator.learning.lab import Handle, Trained, Training
 from emulator.learning.recipes import Distilled
 from emulator.ledger import EVALUATION, HOPS, Tag
 from emulator.methods.attacks import Attack
-from emulator.methods.clusters import CLUSTER_METRICS, Clusters, cluster_metrics, one_cluster
+from emulator.methods.cluster_models import CLUSTER_METRICS, Clusters, cluster_metrics, one_cluster
 from emulator.methods.memory import RuleMemory
 from emulator.registry import Chosen, Params
 from emulator.scenario.declared import metrics_columns_of, tables_of
 from emulator.scenario.schema import Scenario
 from emulator.tables import check_columns
 from emulator.world.device_queues import Begun
-from emulator.world.network import happens_at
+from emulator.world.simpy_internals import happens_at
 from emulator.world.world import StepsTo, World
 
 METRICS = (

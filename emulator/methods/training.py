@@ -164,7 +164,9 @@ def side_by_side(
     give_up = partial(world.give_up, at.round, group.number)
 
     def work(client: int) -> StepsTo[Trained | None]:
-        return session.train(client, model, at.local, tag.but("training"), at.group_round, at.memory, group.received)
+        return session.train(
+            client, model, at.local, tag.with_purpose("training"), at.group_round, at.memory, group.received
+        )
 
     def download_and_train(client: int) -> StepsTo[Trained | None]:
         arrived = yield world.send(server, names[client], at.down_bytes, tag)
@@ -241,7 +243,7 @@ def sequential(
             if not (yield from hand_on(names[client])):
                 continue
             _, latest, passed = holders[-1]
-            one = yield from session.train(client, latest, at.local, tag.but("training"), place, at.memory)
+            one = yield from session.train(client, latest, at.local, tag.with_purpose("training"), place, at.memory)
             if one is not None:
                 at.memory.keep(client, one.own)
                 holders.append((names[client], one.model, (*passed, client)))

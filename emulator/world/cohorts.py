@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import simpy
 
-from emulator.world.fleet import Fan, Leg
+from emulator.world.fleet import ClientRoutes, Leg
 from emulator.world.flows import NOTHING_BITS, Flow, Link
 from emulator.world.network import EVERYONE, Instants, Known, Places, last
 from emulator.world.overtime import OverTime, accumulated, time_to_accumulate
@@ -35,10 +35,10 @@ class Arrivals:
     whose last bytes have left. ``waiting`` counts the flows that are still on their way.
     """
 
-    __slots__ = ("after_s", "at_s", "fan", "report_to", "waiting")
+    __slots__ = ("after_s", "at_s", "report_to", "routes", "waiting")
 
-    def __init__(self, fan: Fan, after_s: Instants, report_to: simpy.Event | Known) -> None:
-        self.fan = fan
+    def __init__(self, routes: ClientRoutes, after_s: Instants, report_to: simpy.Event | Known) -> None:
+        self.routes = routes
         self.after_s = after_s
         self.report_to = report_to
         self.at_s: Instants = 0.0
@@ -56,7 +56,7 @@ class Arrivals:
             self.at_s = arrivals_s
         else:
             if not isinstance(self.at_s, np.ndarray):
-                self.at_s = np.full(len(self.fan.clients), self.at_s)
+                self.at_s = np.full(len(self.routes.clients), self.at_s)
             self.at_s[places] = arrivals_s
         if not self.waiting:
             due_s = last(self.at_s)
@@ -138,67 +138,67 @@ class Cohorts:
         self._links = network.links
         self._on: dict[str, Cohort] = {}  # by the name of each own link
 
-    def transfer_all(self, fan: Fan, size_bytes: int, starts_s: Instants | None = None) -> simpy.Event:
+    def transfer_all(self, routes: ClientRoutes, size_bytes: int, starts_s: Instants | None = None) -> simpy.Event:
         """See `Network.transfer_all`."""
         arrived = self._env.event()
-        if not self._may_go(fan, size_bytes):
-            self._one_by_one(Arrivals(fan, 0.0, arrived), size_bytes)
+        if not self._may_go(routes, size_bytes):
+            self._one_by_one(Arrivals(routes, 0.0, arrived), size_bytes)
             return arrived
-        after_s = self._links.latencies_s(fan)
+        after_s = self._links.latencies_s(routes)
         starts_s = self._env.now if starts_s is None else starts_s
         if size_bytes == 0:
             return happens_at(self._env, last(starts_s + after_s), starts_s + after_s)
-        self._go(Arrivals(fan, after_s, arrived), 8.0 * size_bytes, starts_s)
+        self._go(Arrivals(routes, after_s, arrived), 8.0 * size_bytes, starts_s)
         return arrived
 
-    def transfer_each(self, fan: Fan, size_bytes: int, known: Known) -> None:
+    def transfer_each(self, routes: ClientRoutes, size_bytes: int, known: Known) -> None:
         """See `Network.transfer_each`. On links that change over time, last bytes do not leave together: each goes alone."""
-        if not self._links.steady(fan.names) or not self._may_go(fan, size_bytes):
-            self._one_by_one(Arrivals(fan, 0.0, known), size_bytes)
+        if not self._links.steady(routes.names) or not self._may_go(routes, size_bytes):
+            self._one_by_one(Arrivals(routes, 0.0, known), size_bytes)
             return
-        after_s = self._links.latencies_s(fan)
+        after_s = self._links.latencies_s(routes)
         if size_bytes == 0:
             known(EVERYONE, self._env.now + after_s)
         else:
-            self._go(Arrivals(fan, after_s, known), 8.0 * size_bytes, self._env.now)
+            self._go(Arrivals(routes, after_s, known), 8.0 * size_bytes, self._env.now)
 
-    def apart(self, fan: Fan) -> bool:
-        """See `Network.apart`."""
-        return not fan.pattern.common and fan.pattern.latency_s is not None and self._may_go(fan, 1)
+    def independent(self, routes: ClientRoutes) -> bool:
+        """See `Network.independent`."""
+        return not routes.pattern.common and routes.pattern.latency_s is not None and self._may_go(routes, 1)
 
-    def _may_go(self, fan: Fan, size_bytes: int) -> bool:
+    def _may_go(self, routes: ClientRoutes, size_bytes: int) -> bool:
         """Whether transfers may go as a cohort: there are several, and nobody is on the clients' own links.
 
         These are steady; or there are no links in common, and they follow a trace of bandwidth.
         """
-        if not self._links.steady(fan.names) and (fan.pattern.common or not self._links.played(fan.names)):
+        if not self._links.steady(routes.names) and (routes.pattern.common or not self._links.played(routes.names)):
             return False
-        alone = len(fan.names) > 1 and self._on.keys().isdisjoint(fan.names) and self._links.free(fan.names)
+        alone = len(routes.names) > 1 and self._on.keys().isdisjoint(routes.names) and self._links.free(routes.names)
         return alone or size_bytes == 0
 
     def _one_by_one(self, arrivals: Arrivals, size_bytes: int) -> None:
         """Transfers each on its own; what is noted of them is their arrival."""
-        routes = arrivals.fan.routes()
-        arrivals.waiting = len(routes)
-        for place, route in enumerate(routes):
+        each = arrivals.routes.each()
+        arrivals.waiting = len(each)
+        for place, route in enumerate(each):
             arrived = self._network.transfer(route, size_bytes)
             arrived.callbacks.append(lambda _, place=place: arrivals.note(self._env, np.array([place])))  # type: ignore[misc]
 
     def _go(self, arrivals: Arrivals, size_bits: float, starts_s: Instants) -> None:
         """Sends the transfers of a request on their way. Only without links in common may they start later than now."""
-        fan = arrivals.fan
-        common = self._links.of(fan.pattern.common)
-        played = () if common else self._links.played(fan.names)
+        routes = arrivals.routes
+        common = self._links.of(routes.pattern.common)
+        played = () if common else self._links.played(routes.names)
         if played:
-            self._start(Cohort(arrivals, EVERYONE, fan.names, 0.0, size_bits, starts_s, played), common)
-        elif isinstance(fan.own_bps, np.ndarray) and (common or not isinstance(arrivals.report_to, simpy.Event)):
-            for own_bps in np.unique(fan.own_bps).tolist():
-                places = np.flatnonzero(fan.own_bps == own_bps)
-                names = [fan.names[i] for i in places.tolist()]
+            self._start(Cohort(arrivals, EVERYONE, routes.names, 0.0, size_bits, starts_s, played), common)
+        elif isinstance(routes.own_bps, np.ndarray) and (common or not isinstance(arrivals.report_to, simpy.Event)):
+            for own_bps in np.unique(routes.own_bps).tolist():
+                places = np.flatnonzero(routes.own_bps == own_bps)
+                names = [routes.names[i] for i in places.tolist()]
                 their_s = starts_s[places] if isinstance(starts_s, np.ndarray) else starts_s
                 self._start(Cohort(arrivals, places, names, own_bps, size_bits, their_s), common)
         else:
-            self._start(Cohort(arrivals, EVERYONE, fan.names, fan.own_bps, size_bits, starts_s), common)
+            self._start(Cohort(arrivals, EVERYONE, routes.names, routes.own_bps, size_bits, starts_s), common)
 
     def _start(self, cohort: Cohort, common: tuple[Link, ...]) -> None:
         names, arrivals = cohort.names, cohort.arrivals
@@ -244,7 +244,7 @@ class Cohorts:
     def _dissolve(self, cohort: Cohort) -> None:
         """Makes each transfer of a cohort a flow of its own, with what is left of it."""
         arrivals = cohort.arrivals
-        everyone = np.arange(len(arrivals.fan.clients))[cohort.places]
+        everyone = np.arange(len(arrivals.routes.clients))[cohort.places]
         if cohort.flow is not None:
             left_bits = np.full(len(everyone), cohort.size_bits - 8 * self._network.stop(cohort.flow))
         else:
@@ -260,9 +260,9 @@ class Cohorts:
             arrivals.waiting += 1
             arrivals.note(self._env, everyone[~going], cohort.arrivals_s(~going))
         arrivals.waiting += int(going.sum()) - 1
-        starts_s, routes = np.broadcast_to(cohort.starts_s, len(everyone)), arrivals.fan.routes()
+        starts_s, each = np.broadcast_to(cohort.starts_s, len(everyone)), arrivals.routes.each()
         for i in np.flatnonzero(going).tolist():
-            put = partial(self._put, arrivals, everyone[i : i + 1], routes[everyone[i]], float(left_bits[i]))
+            put = partial(self._put, arrivals, everyone[i : i + 1], each[everyone[i]], float(left_bits[i]))
             if starts_s[i] > self._env.now:
                 happens_at(self._env, float(starts_s[i])).callbacks.append(put)
             else:

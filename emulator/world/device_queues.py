@@ -15,8 +15,8 @@ import numpy.typing as npt
 import simpy
 
 from emulator.world.fleet import Numbers
-from emulator.world.flows import happen
-from emulator.world.network import Instants, happens_at
+from emulator.world.network import Instants
+from emulator.world.simpy_internals import happen, happens_at
 
 Begun = Callable[[], None]  # called when a device begins with a computation
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable
 import simpy
 
 from emulator.world.overtime import OverTime
-from emulator.world.simpy_internals import happen as happen
 
 SLACK = 1e-9  # relative: what a sum of rates may exceed a bandwidth by rounding alone
 NOTHING_BITS = 0.01  # equal flows end together: what rounding sets apart by less than this is one instant

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import simpy
 
-from emulator.world.fleet import Fan, Leg
+from emulator.world.fleet import ClientRoutes, Leg
 from emulator.world.flows import Link
 from emulator.world.network import Instants, latencies_s, latency_s
 from emulator.world.overtime import OverTime, Product
@@ -62,9 +62,9 @@ class Links:
         """The latency of a transfer that starts now, in seconds."""
         return latency_s(route, self._rng, self._env.now, self._latencies)
 
-    def latencies_s(self, fan: Fan) -> Instants:
+    def latencies_s(self, routes: ClientRoutes) -> Instants:
         """The latencies of several transfers that start now, in seconds."""
-        return latencies_s(fan, self._rng, self._env.now, self._latencies)
+        return latencies_s(routes, self._rng, self._env.now, self._latencies)
 
     def peak_bps(self, leg: Leg) -> float:
         """The highest bandwidth that a leg ever has."""

@@ -22,7 +22,7 @@ def operate(
     planned.
     """
     costs = _costs(world, aggregator, members, operation, vectors, size, 0)
-    return _operate(world, aggregator, dict(zip(members, costs, strict=True)), tag.but(operation.kind))
+    return _operate(world, aggregator, dict(zip(members, costs, strict=True)), tag.with_purpose(operation.kind))
 
 
 def recover(
@@ -35,7 +35,9 @@ def recover(
         OperationCost(b.seconds - a.seconds, b.up_bytes - a.up_bytes, b.down_bytes - a.down_bytes)
         for a, b in zip(whole, with_drops, strict=True)
     ]
-    return _operate(world, aggregator, dict(zip(members, extra, strict=True)), tag.but(f"{operation.kind}-recovery"))
+    return _operate(
+        world, aggregator, dict(zip(members, extra, strict=True)), tag.with_purpose(f"{operation.kind}-recovery")
+    )
 
 
 def _costs(

@@ -30,7 +30,7 @@ import simpy
 from simpy.events import EventPriority
 
 from emulator.world.cohorts import Cohorts
-from emulator.world.fleet import Fan, Leg
+from emulator.world.fleet import ClientRoutes, Leg
 from emulator.world.flows import NOTHING_BITS, Bundle, Flow, Link, LoneFlow, connected, max_min
 from emulator.world.links import Links
 from emulator.world.network import Instants, Known, Transfer
@@ -99,17 +99,17 @@ class SharedNetwork:
         flow.done.callbacks.append(lambda _: succeed_after(arrived, after_s))
         return arrived
 
-    def transfer_all(self, fan: Fan, size_bytes: int, starts_s: Instants | None = None) -> simpy.Event:
+    def transfer_all(self, routes: ClientRoutes, size_bytes: int, starts_s: Instants | None = None) -> simpy.Event:
         """See `Network.transfer_all`."""
-        return self._cohorts.transfer_all(fan, size_bytes, starts_s)
+        return self._cohorts.transfer_all(routes, size_bytes, starts_s)
 
-    def transfer_each(self, fan: Fan, size_bytes: int, known: Known) -> None:
+    def transfer_each(self, routes: ClientRoutes, size_bytes: int, known: Known) -> None:
         """See `Network.transfer_each`."""
-        self._cohorts.transfer_each(fan, size_bytes, known)
+        self._cohorts.transfer_each(routes, size_bytes, known)
 
-    def apart(self, fan: Fan) -> bool:
-        """See `Network.apart`."""
-        return self._cohorts.apart(fan)
+    def independent(self, routes: ClientRoutes) -> bool:
+        """See `Network.independent`."""
+        return self._cohorts.independent(routes)
 
     def send(self, route: Sequence[Leg], size_bytes: int) -> Flow:
         """Puts a flow on the links of a route, now."""

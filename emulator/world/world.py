@@ -29,8 +29,9 @@ from emulator.world.clock import SHOWN, Clock, Request
 from emulator.world.device_queues import Begun, DeviceQueues, Job
 from emulator.world.disturbances import Disturbances
 from emulator.world.fleet import CLOUD, Fleet, Leg, Numbers
-from emulator.world.network import Instants, Network, happens_at
+from emulator.world.network import Instants, Network
 from emulator.world.overtime import OverTime, Product, next_not_zero, time_to_accumulate
+from emulator.world.simpy_internals import happens_at
 
 T = TypeVar("T")
 Steps = Generator[simpy.Event, Any, Any]  # a SimPy process

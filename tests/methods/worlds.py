@@ -29,7 +29,7 @@ from emulator.scenario import Loaded
 from emulator.scenario.load import check
 from emulator.scenario.presets import presets
 from emulator.world.clock import Clock
-from emulator.world.fleet import Fan, Leg
+from emulator.world.fleet import ClientRoutes, Leg
 from emulator.world.network import Instants, Known, Network, Transfer
 
 MOST_EVENTS = 1_000_000  # of a run in a small world: one with more counts as one that never ends
@@ -186,20 +186,20 @@ class Books:
     def peak_bps(self, leg: Leg) -> float:
         return self._network.peak_bps(leg)
 
-    def transfer_all(self, fan: Fan, size_bytes: int, starts_s: Instants | None = None) -> simpy.Event:
-        arrived = self._network.transfer_all(fan, size_bytes, starts_s)
-        arrived.callbacks.append(lambda _: self._note(fan.pattern.route, size_bytes * len(fan.clients)))
+    def transfer_all(self, routes: ClientRoutes, size_bytes: int, starts_s: Instants | None = None) -> simpy.Event:
+        arrived = self._network.transfer_all(routes, size_bytes, starts_s)
+        arrived.callbacks.append(lambda _: self._note(routes.pattern.route, size_bytes * len(routes.clients)))
         return arrived
 
-    def transfer_each(self, fan: Fan, size_bytes: int, known: Known) -> None:
-        def told(places: Any, instants_s: Instants) -> None:
-            self._note(fan.pattern.route, size_bytes * len(np.arange(len(fan.clients))[places]))
+    def transfer_each(self, routes: ClientRoutes, size_bytes: int, known: Known) -> None:
+        def noted(places: Any, instants_s: Instants) -> None:
+            self._note(routes.pattern.route, size_bytes * len(np.arange(len(routes.clients))[places]))
             known(places, instants_s)
 
-        self._network.transfer_each(fan, size_bytes, told)
+        self._network.transfer_each(routes, size_bytes, noted)
 
-    def apart(self, fan: Fan) -> bool:
-        return self._network.apart(fan)
+    def independent(self, routes: ClientRoutes) -> bool:
+        return self._network.independent(routes)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._network, name)

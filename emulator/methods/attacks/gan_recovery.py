@@ -19,7 +19,7 @@ from emulator.registry import Chosen, Scale, attacks
 from emulator.tables import Table
 
 if TYPE_CHECKING:
-    from emulator.methods.clusters import Clusters
+    from emulator.methods.cluster_models import Clusters
     from emulator.methods.session import Session
 
 Accuracy = Annotated[float, Field(gt=0, le=1)]

@@ -32,7 +32,7 @@ class Clusters:
         sizes = np.bincount(self.of, minlength=len(self.models))
         return [(model, float(size) / len(self.of)) for model, size in zip(self.models, sizes, strict=True)]
 
-    def but(self, changed: Mapping[int, Handle]) -> Clusters:
+    def with_models(self, changed: Mapping[int, Handle]) -> Clusters:
         """The same clusters, some with another model."""
         return Clusters(tuple(changed.get(c, model) for c, model in enumerate(self.models)), self.of)
 
