@@ -1,8 +1,8 @@
 """What the kinds of figures share. A kind is a file in `analysis.plots`, or in a module of the user's own.
 
-A kind registers itself in `emulator.registry.figures` with options that derive from `emulator.study.schema.FigureParams`. It is
-called with the results and the paths to draw to, by studies and by ``hfl plot``. Nothing here, and nothing that registers a kind,
-imports matplotlib or pandas at its top: checking a study reads it.
+A kind registers itself in `emulator.contracts.files.figures` with options that derive from
+`emulator.study.schema.FigureParams`. It is called with the results and the paths to draw to, by studies and by ``hfl plot``.
+Nothing here, and nothing that registers a kind, imports matplotlib or pandas at its top: checking a study reads it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pydantic import Field, ValidationError
 
 from analysis.series import Series, load_results, runs_of
 from analysis.studies import StudyResults
+from emulator.contracts.files import FigureChoice, figures
 from emulator.errors import InputError, ScenarioError
 from emulator.explain import explain
-from emulator.registry import Chosen, figures
 from emulator.study.names import short_names, text_of
 from emulator.study.schema import FigureParams, Texts, column_named, same_value
 from emulator.yamlfile import Document
@@ -54,17 +54,20 @@ def series_of(results: StudyResults, params: SeriesFigure) -> list[Series]:
     return [Series(label, runs_of(results, each)) for label, each in names.items()]
 
 
-def choose(kind: str, options: Document) -> Chosen:
+def choose(kind: str, options: Document) -> FigureChoice:
     """A kind of figure with its options; raises `InputError` where there is no such kind, or an option is no good."""
     plugin = figures[kind]
     try:
-        return Chosen(figures.slot, kind, plugin.params.model_validate(options.data or {}))
+        given = plugin.params.model_validate(options.data or {})
     except ValidationError as error:
         problems = explain(options, error.errors(include_url=False), plugin.params)
         raise ScenarioError(tuple(problems)) from None
+    if not isinstance(given, FigureParams):
+        raise InputError(f"figure '{kind}' must be registered with parameters that derive from FigureParams")
+    return FigureChoice(kind, given)
 
 
-def draw(chosen: Chosen, results: StudyResults, paths: Sequence[Path]) -> None:
+def draw(chosen: FigureChoice, results: StudyResults, paths: Sequence[Path]) -> None:
     """Draws a figure of any results to each of these paths.
 
     Raises `InputError` where an option does not fit the results, different runs would be taken for seeds of one, or a path is no

@@ -1,7 +1,7 @@
 """Tables over methods, with means over seeds, as text, CSV, Markdown and LaTeX.
 
 A kind of table is a function from series of runs (and a target accuracy) to the figures and how people read them. It registers
-itself in `emulator.registry.printed_tables`.
+itself in `emulator.contracts.files.printed_tables`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from analysis.series import Given, as_series
 from analysis.studies import NOTHING, with_interval
 from analysis.tables import UNKNOWN, common_target, first_reach
 from analysis.texttable import TextTable
+from emulator.contracts.files import PrintedTableChoice, printed_tables
 from emulator.errors import InputError
-from emulator.registry import printed_tables
+from emulator.registry import NoParams
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,7 +70,7 @@ _TAKEN: dict[str, tuple[str, _Text]] = {
 
 
 @printed_tables.register("cost-to-target")
-def cost_to_target(given: Sequence[Given], target: float | None = None) -> Printed:
+def cost_to_target(given: Sequence[Given], target: float | None, params: NoParams) -> Printed:
     """What reaching an accuracy took each method: rounds, time, data, cost and energy; means over the seeds that reached it.
 
     ``target`` is a share, by default the highest whole per cent that all runs reach. Nothing is interpolated: the first
@@ -102,7 +103,7 @@ def cost_to_target(given: Sequence[Given], target: float | None = None) -> Print
 
 
 @printed_tables.register("totals")
-def totals(given: Sequence[Given], target: float | None = None) -> Printed:
+def totals(given: Sequence[Given], target: float | None, params: NoParams) -> Printed:
     """How each method ended: final and best accuracy, rounds, time, data, cost and energy of the whole run; means over seeds."""
     rows = []
     for each in as_series(given):
@@ -123,7 +124,7 @@ def totals(given: Sequence[Given], target: float | None = None) -> Printed:
 
 
 @printed_tables.register("breakdown")
-def breakdown(given: Sequence[Given], target: float | None = None) -> Printed:
+def breakdown(given: Sequence[Given], target: float | None, params: NoParams) -> Printed:
     """Where the clients' time goes by method, in client-seconds over the whole run; means over seeds."""
     rows = []
     for each in as_series(given):
@@ -141,7 +142,7 @@ def breakdown(given: Sequence[Given], target: float | None = None) -> Printed:
 
 
 @printed_tables.register("stragglers")
-def stragglers(given: Sequence[Given], target: float | None = None) -> Printed:
+def stragglers(given: Sequence[Given], target: float | None, params: NoParams) -> Printed:
     """The slowest clients of each run: how long they are busy and wait in a group round, and how often they are the slowest."""
     import pandas as pd
 
@@ -166,7 +167,7 @@ def stragglers(given: Sequence[Given], target: float | None = None) -> Printed:
 
 
 @printed_tables.register("clusters")
-def clusters(given: Sequence[Given], target: float | None = None) -> Printed:
+def clusters(given: Sequence[Given], target: float | None, params: NoParams) -> Printed:
     """How well each method has clustered its clients at the end, and its accuracies; means over seeds.
 
     The global accuracy is on the common test set; the means over clusters and over clients are of each one's model on data of
@@ -199,8 +200,7 @@ def clusters(given: Sequence[Given], target: float | None = None) -> Printed:
 
 def table(kind: str, given: Sequence[Given], target: float | None = None) -> Printed:
     """A table of a kind; raises `InputError` where there is none of that name, and as the kinds do."""
-    made: Printed = printed_tables[kind].function(given, target)
-    return made
+    return PrintedTableChoice(kind, printed_tables[kind].params())(given, target)
 
 
 def _mean(column: str, values: Sequence[float]) -> dict[str, float]:

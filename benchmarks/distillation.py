@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from analysis.plots.images import plot
+from emulator.contracts.learning import LocalRuleChoice, data_sets, local_rules, models
 from emulator.errors import InputError
 from emulator.learning.brought import Block, joined
 from emulator.learning.data.arrays import ArraySet
@@ -27,7 +28,6 @@ from emulator.learning.distillation import DistillationParams, centred, distil, 
 from emulator.learning.facts import model_facts
 from emulator.learning.flat import FlatModel
 from emulator.learning.trainer import Trainer, TrainingData, TrainJob
-from emulator.registry import Chosen, data_sets, local_rules, models
 from emulator.rng import stream
 
 PER_CLASS = 10
@@ -53,7 +53,7 @@ def network_accuracies(name: str, made: list[Block], data: ArraySet) -> list[flo
     ends = np.cumsum([len(labels) for _, labels in made])
     samples = TrainingData(*joined(made), np.split(np.arange(ends[-1]), ends[:-1]))
     trainer = Trainer(module(0), samples, 0, model_facts(module(0), data.shape).forward_flops)
-    rule = Chosen("local update", "sgd", local)
+    rule = LocalRuleChoice("sgd", local)
     results = dict(trainer.train([TrainJob(FlatModel(module(i)).state, i, rule, 1, 0) for i in range(len(made))]))
     tested = FlatModel(module(0))
     tested.module.eval()

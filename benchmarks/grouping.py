@@ -95,13 +95,13 @@ def print_table1(table1: ModuleType) -> None:
 
 
 def print_comparison(table1: ModuleType) -> None:
+    from emulator.contracts.grouping import FormationChoice
     from emulator.grouping.formation.cov import CovParams
-    from emulator.registry import Chosen
 
     print("S2 Fig. 6 in the settings of Table 1, ten seeds: mean CoV of all rules tuned to CoV-Grouping's mean size")
     print("  alpha MaxCoV  mean size     cov" + "".join(f"{name:>8}" for name in table1.OTHERS))
     for alpha, max_cov in table1.PUBLISHED:
-        size, cov = table1.by_rule(Chosen("formation", "cov", CovParams(max_cov=max_cov)), alpha)
+        size, cov = table1.by_rule(FormationChoice("cov", CovParams(max_cov=max_cov)), alpha)
         others = "".join(f"{table1.at_size(name, alpha, size):8.3f}" for name in table1.OTHERS)
         print(f"  {alpha:5} {max_cov:6}  {size:9.2f}{cov:8.3f}{others}")
     print("  groups of one size")

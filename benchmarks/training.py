@@ -20,12 +20,12 @@ import numpy as np
 import torch
 from torch import nn
 
+from emulator.contracts.learning import LocalRuleChoice, local_rules, models
 from emulator.learning.facts import model_facts
 from emulator.learning.flat import FlatModel
 from emulator.learning.trainer import Trainer, TrainingData, TrainJob
 from emulator.learning.workers import WorkerPool
 from emulator.machine import cores
-from emulator.registry import Chosen, local_rules, models
 
 REPEATS = 7
 
@@ -44,7 +44,7 @@ def make_data(shape: tuple[int, ...], clients: int, samples: int) -> TrainingDat
 
 
 def make_jobs(make: Callable[[], nn.Module], clients: int, batch: int) -> list[TrainJob]:
-    rule = Chosen("local update", "sgd", local_rules["sgd"].params(batch_size=batch))
+    rule = LocalRuleChoice("sgd", local_rules["sgd"].params(batch_size=batch))
     weights = FlatModel(make()).state
     return [TrainJob(weights, c, rule, 1, 0) for c in range(clients)]
 

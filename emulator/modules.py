@@ -1,4 +1,4 @@
-"""Modules of the user's: where they are found, and what is said when they fail.
+"""Modules of the user's: where they are found, what is said when they fail, and which code it is.
 
 A name is looked for where Python finds installed packages, and only then in the current folder, so that nothing that lies there
 takes the place of anything else. The current folder is not looked at before somebody names a module.
@@ -94,6 +94,8 @@ def refusing(what: str, key: str = "") -> Iterator[None]:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # also what would end this process, such as SystemExit
+        if isinstance(error, InputError):  # it says what is wrong and where
+            raise InputError(f"{what}: {error.message}", key) from error
         message = (error.msg if isinstance(error, SyntaxError) else str(error)) or "no message"
         raise InputError(f"{what}: {type(error).__name__}: {message}{_place_of(error)}", key) from error
 

@@ -15,6 +15,7 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from emulator import modules
+from emulator.conformance import Facts, at
 from emulator.errors import HflError, InputError
 from emulator.processes import MAIN
 from emulator.registry import OURS, Chosen, Plugin, Registry, choices, is_ours
@@ -161,7 +162,8 @@ def _owner(error: BaseException) -> str:
     """
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)][::-1]
     modules = {_module(frame) for frame in frames}
-    called = [frame.f_locals["self"] for frame in frames if frame.f_code is Chosen.__call__.__code__]
+    held = [frame.f_locals.get("self") for frame in frames]
+    called = [chosen for chosen in held if isinstance(chosen, Chosen)]
     here = [(slot, plugin) for slot, plugin in _foreign() if plugin.function.__module__ in modules]
     for frame in frames:
         fitting = [(slot, plugin.name) for slot, plugin in here if _is_inside(frame, plugin.function)]
@@ -179,7 +181,7 @@ def _is_inside(frame: FrameType, function: Any) -> bool:
     return function.__module__ == _module(frame) and f"{frame.f_code.co_qualname}.".startswith(whole)
 
 
-def _foreign() -> list[tuple[str, Plugin[Any]]]:
+def _foreign() -> list[tuple[str, Plugin[Any, Facts]]]:
     """The plug-ins that are not part of the emulator, with their slots."""
     every = [(slot, plugin) for slot, registry in Registry.by_slot.items() for plugin in registry.registered()]
     return [(slot, plugin) for slot, plugin in every if not plugin.ours]
@@ -191,8 +193,7 @@ def _module(frame: FrameType) -> str:
 
 def _at(frame: FrameType, line: int) -> str:
     """``package/module.py:12``."""
-    file, depth = Path(frame.f_code.co_filename), _module(frame).count(".") + 1
-    return f"{Path(*file.parts[-depth - (file.name == '__init__.py') :]).as_posix()}:{line}"
+    return at(frame.f_code.co_filename, line, _module(frame))
 
 
 def _is_ours(frame: FrameType) -> bool:

@@ -5,13 +5,14 @@ A plug-in registers itself where it is written::
     class CovParams(Params):
         max_cov: float = 0.5
 
-    @formations.register("cov", CovParams)
-    def cov(...): ...
+    @formations.register("cov", CovParams, FormationFacts(needs=("label-counts",), smallest=lambda params: 2))
+    def cov(clients, rng, params): ...
 
-Everything that needs to know which plug-ins exist asks the slot's `Registry`: the scenario language, the messages about
-misspelt names, ``hfl list``, the JSON schema. A registry imports the modules of its room when it is first asked, so
-adding a plug-in means adding a file (or a function to a file) in that room and nothing else. Modules that register
-plug-ins must not import torch at their top: validating a scenario reads them all.
+The slots, and what their plug-ins must be like, stand in `emulator.contracts`. Everything that needs to know which plug-ins
+exist asks the slot's `Registry`: the scenario language, the messages about misspelt names, ``hfl list``, the JSON schema. A
+registry imports the modules of its room when it is first asked, so adding a plug-in means adding a file (or a function to a
+file) in that room and nothing else. Modules that register plug-ins must not import torch at their top: validating a scenario
+reads them all.
 """
 
 from __future__ import annotations
@@ -20,20 +21,23 @@ import importlib
 import inspect
 import pkgutil
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, Generic, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
+from emulator.conformance import Facts, check_facts, check_function, place_of, required
 from emulator.default_kinds import default_kinds, kind_optional, with_kind
-from emulator.errors import InputError, quote_all, suggestion
+from emulator.errors import HflError, InputError, quote_all, suggestion
 from emulator.modules import code_hash
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F")  # how the plug-ins of a slot are called
+X = TypeVar("X", bound=Facts)  # what they declare
+F_co = TypeVar("F_co", covariant=True)
+X_co = TypeVar("X_co", bound=Facts, covariant=True)
 
 OURS = ("emulator", "traces", "devices", "analysis")  # the packages of the emulator
 
@@ -100,14 +104,17 @@ class NoParams(Params):
     """For plug-ins without parameters."""
 
 
+P_co = TypeVar("P_co", bound=Params, covariant=True)  # the base of the parameters of a slot's plug-ins
+
+
 @dataclass(frozen=True)
-class Plugin(Generic[F]):
+class Plugin(Generic[F_co, X_co]):
     """One registered choice. ``facts`` are what its author declared about it (for example what a rule needs to know)."""
 
     name: str
     params: type[Params]
-    function: F
-    facts: Mapping[str, Any]
+    function: F_co
+    facts: X_co
 
     @property
     def summary(self) -> str:
@@ -125,8 +132,7 @@ class Plugin(Generic[F]):
         A plug-in that calls further code of the user's declares a fact ``code``, a function of its parameters.
         """
         own = "" if self.ours else code_hash(self.function.__module__)
-        further: Callable[[Params], str] | None = self.facts.get("code")
-        return own if further is None else own + further(params)
+        return own if self.facts.code is None else own + self.facts.code(params)
 
 
 def is_ours(module: str) -> bool:
@@ -134,45 +140,76 @@ def is_ours(module: str) -> bool:
     return module.partition(".")[0] in OURS
 
 
-class Registry(Generic[F]):
+class Registry(Generic[F, X]):
     """All the choices for one slot, found in ``rooms`` (packages or modules) on first use.
 
     ``hfl list`` shows them under the name ``listed``, by default the plural of the slot's.
+    ``choice`` is the slot's class of choices, which says what its plug-ins are called with (F), what they declare (X) and from
+    which class their parameters derive.
     """
 
-    by_slot: ClassVar[dict[str, Registry[Any]]] = {}
+    by_slot: ClassVar[dict[str, Registry[Any, Any]]] = {}
 
-    def __init__(self, slot: str, *rooms: str, listed: str = "") -> None:
-        self.slot = slot
-        self.listed = listed or f"{slot.replace(' ', '-')}s"
+    def __init__(self, choice: type[Chosen[Params, F, X]], *rooms: str, listed: str = "") -> None:
+        self.slot = choice.slot
+        self.choice = choice
+        self.listed = listed or f"{self.slot.replace(' ', '-')}s"
         self._rooms = rooms
-        self._plugins: dict[str, Plugin[F]] = {}
+        self._plugins: dict[str, Plugin[F, X]] = {}
         self._searched = False
-        Registry.by_slot[slot] = self
+        params, self._contract, self._facts = choice.contract()
+        self._base = params if isinstance(params, type) else Params  # a name, where only type checkers import the class
+        self._default = NoParams if self._base is Params else self._base
+        Registry.by_slot[self.slot] = self
 
-    def register(self, name: str, params: type[Params] = NoParams, **facts: Any) -> Callable[[F], F]:
-        """A decorator that adds a function under ``name``; raises `InputError` where another module has taken the name."""
+    def register(self, name: str, params: type[Params] | None = None, facts: X | None = None) -> Callable[[F], F]:
+        """A decorator that adds a function under ``name``, with the model of its parameters and what is true of it.
+
+        Without a model it has those parameters that all plug-ins of the slot have: most often none.
+        Raises `InputError` where the function, its parameters or its facts are not what the slot asks for, or where another
+        module has taken the name.
+        """
 
         def add(function: F) -> F:
+            model = self._default if params is None else params
+            try:
+                plugin = Plugin(name, model, function, self._checked(function, model, facts))
+            except TypeError as error:
+                raise InputError(f"{self.slot} '{name}' ({place_of(function)}): {error}") from error
             known = self._plugins.get(name)
             if known is not None and known.function.__module__ != function.__module__:
                 modules = f"{known.function.__module__} and {function.__module__}"
                 raise InputError(f"{self.slot} '{name}' is registered twice, in {modules}; give one another name")
-            self._plugins[name] = Plugin(name, params, function, MappingProxyType(facts))
+            self._plugins[name] = plugin
             return function
 
         return add
+
+    def _checked(self, function: F, params: type[Params], facts: X | None) -> X:
+        """The facts, or those of a slot that asks for none; raises ``TypeError`` where something does not conform."""
+        if not isinstance(params, type) or not issubclass(params, self._base):
+            given = params.__name__ if isinstance(params, type) else repr(params)
+            raise TypeError(f"its parameters must be a class that derives from {self._base.__name__}, not {given}")
+        check_function(function, self._contract, params)
+        if facts is None and (missing := required(self._facts)):
+            wanted = ", ".join(f"{name}=..." for name in missing)
+            raise TypeError(f"it must say what is true of it: {self._facts.__name__}({wanted})")
+        declared: X = self._facts() if facts is None else facts
+        if not isinstance(declared, self._facts):
+            raise TypeError(f"its facts must be {self._facts.__name__}(...), not {declared!r}")
+        check_facts(declared)
+        return declared
 
     def names(self) -> list[str]:
         """The registered names, sorted."""
         self._search()
         return sorted(self._plugins)
 
-    def registered(self) -> list[Plugin[F]]:
+    def registered(self) -> list[Plugin[F, X]]:
         """What has registered itself so far."""
         return list(self._plugins.values())
 
-    def __getitem__(self, name: str) -> Plugin[F]:
+    def __getitem__(self, name: str) -> Plugin[F, X]:
         self._search()
         if name not in self._plugins:
             raise InputError(f"unknown {self.slot} '{name[:60]}'; {suggestion(name, self._plugins)}")
@@ -193,21 +230,42 @@ class Registry(Generic[F]):
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """A choice as it stands in a scenario: which plug-in of which slot, with its validated parameters."""
+class Chosen(Generic[P_co, F_co, X_co]):
+    """A choice as it stands in a scenario: which plug-in of a slot, with its validated parameters.
 
-    slot: str
+    Every slot derives its own class. Its ``__call__`` is the one place where the slot's plug-ins are called; it checks what they
+    give back.
+    """
+
+    slot: ClassVar[str]
+
     kind: str
-    params: Any  # an instance of the plug-in's own parameter model, which only the plug-in knows
+    params: P_co
+
+    @classmethod
+    def contract(cls) -> tuple[Any, Any, Any]:
+        """The base of the parameters, the protocol of the functions and the class of the facts, as the class states them."""
+        params, function, facts = typing.get_args(cls.__orig_bases__[0])  # type: ignore[attr-defined]
+        return params, function, facts
 
     @property
-    def plugin(self) -> Plugin[Any]:
+    def plugin(self) -> Plugin[F_co, X_co]:
         """The plug-in that was chosen."""
         return Registry.by_slot[self.slot][self.kind]
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Calls the plug-in's function with ``params`` as its last positional argument."""
-        return self.plugin.function(*args, self.params, **kwargs)
+    def __call__(self, *args: Any) -> Any:
+        """Calls the plug-in; every slot says with what, and what comes back."""
+        raise NotImplementedError
+
+    def but(self, params: Params) -> typing.Self:
+        """The same choice with other parameters."""
+        return replace(self, params=params)  # type: ignore[arg-type]
+
+    def broken(self, what: str) -> Exception:
+        """An error about a plug-in that does not do what its slot asks of it: an `HflError`, unless it is one of ours."""
+        function = self.plugin.function
+        message = f"{self.slot} '{self.kind}' ({place_of(function)}): {what}"
+        return RuntimeError(message) if self.plugin.ours else HflError(message)
 
     def dump(self) -> dict[str, Any]:
         """Plain data from which the same choice can be read again."""
@@ -218,7 +276,10 @@ class Chosen:
         return {**self.dump(), "code": self.plugin.code(self.params)}
 
 
-def choices(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Chosen]]:
+AnyChosen: TypeAlias = Chosen[Params, Any, Facts]
+
+
+def choices(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], AnyChosen]]:
     """All the choices within a scenario or a part of it, with their paths; one that holds others stands before these."""
     if isinstance(value, Chosen):
         yield path, value
@@ -248,7 +309,7 @@ class Choice:
 
     slot: str
 
-    def _read(self, given: Any) -> Chosen:
+    def _read(self, given: Any) -> AnyChosen:
         if isinstance(given, Chosen):
             return given
         if isinstance(given, str):
@@ -272,7 +333,7 @@ class Choice:
         except ValidationError as error:
             found = {"errors": error.errors(include_url=False), "model": plugin.params, "kind": kind}
             raise PydanticCustomError(NESTED, "invalid parameters", found) from None
-        return Chosen(self.slot, kind, params)
+        return registry.choice(kind, params)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """A plain validator: which plug-ins there are is looked up when a scenario is read, not when this is imported."""
@@ -298,7 +359,7 @@ class Choice:
         finally:
             _describing.discard(self.slot)
 
-    def _alternatives(self, registry: Registry[Any], handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+    def _alternatives(self, registry: Registry[Any, Any], handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         plugins = [registry[name] for name in registry.names()]
         alone = [p.name for p in plugins if not any(f.is_required() for f in p.params.model_fields.values())]
         options: list[dict[str, Any]] = [{"enum": alone}] if alone else []
@@ -321,52 +382,3 @@ class Choice:
 
 def _refusal(kind: str, message: str) -> PydanticCustomError:
     return PydanticCustomError(kind, "{text}", {"text": message})
-
-
-# The slots. A new plug-in needs no line here; a new kind of plug-in does.
-data_sets: Registry[Any] = Registry("data set", "emulator.learning.data", listed="data")
-partitions: Registry[Any] = Registry("partition", "emulator.learning.partitions")
-models: Registry[Any] = Registry("model", "emulator.learning.models")
-local_rules: Registry[Any] = Registry("local update", "emulator.learning.rules", listed="local")
-measurements: Registry[Any] = Registry("measurement", "emulator.learning.measurements")
-estimators: Registry[Any] = Registry("estimator", "emulator.methods.estimators")
-distances: Registry[Any] = Registry("distance", "emulator.grouping.distances")
-formations: Registry[Any] = Registry("formation", "emulator.grouping.formation")
-samplings: Registry[Any] = Registry("sampling", "emulator.grouping.sampling")
-aggregations: Registry[Any] = Registry("aggregation", "emulator.grouping.aggregation")
-schedules: Registry[Any] = Registry("schedule", "emulator.grouping.schedule")
-trainings: Registry[Any] = Registry("in-group training", "emulator.methods.training", listed="trainings")
-group_operations: Registry[Any] = Registry("group operation", "emulator.world.operations")
-waitings: Registry[Any] = Registry("waiting", "emulator.methods.waiting", listed="waiting")
-split_times: Registry[Any] = Registry("split time", "emulator.methods.splitting")
-bipartitions: Registry[Any] = Registry("bipartition", "emulator.methods.splitting")
-faults: Registry[Any] = Registry("fault", "emulator.world.faults")
-methods: Registry[Any] = Registry("method", "emulator.methods")
-attacks: Registry[Any] = Registry("attack", "emulator.methods.attacks")
-trace_formats: Registry[Any] = Registry("trace format", "traces.formats")
-trace_generators: Registry[Any] = Registry("trace generator", "traces.generators")
-figures: Registry[Any] = Registry("figure", "analysis.figures", "analysis.plots")
-printed_tables: Registry[Any] = Registry("table", "analysis.printed")
-
-# A field of one of these types takes a name or a mapping with ``kind``.
-DataSet = Annotated[Chosen, Choice("data set")]
-Partition = Annotated[Chosen, Choice("partition")]
-Model = Annotated[Chosen, Choice("model")]
-LocalRule = Annotated[Chosen, Choice("local update")]
-Estimator = Annotated[Chosen, Choice("estimator")]
-Distance = Annotated[Chosen, Choice("distance")]
-Formation = Annotated[Chosen, Choice("formation")]
-Sampling = Annotated[Chosen, Choice("sampling")]
-Aggregation = Annotated[Chosen, Choice("aggregation")]
-Schedule = Annotated[Chosen, Choice("schedule")]
-Training = Annotated[Chosen, Choice("in-group training")]
-GroupOperation = Annotated[Chosen, Choice("group operation")]
-Waiting = Annotated[Chosen, Choice("waiting")]
-SplitTime = Annotated[Chosen, Choice("split time")]
-Bipartition = Annotated[Chosen, Choice("bipartition")]
-Fault = Annotated[Chosen, Choice("fault")]
-Method = Annotated[Chosen, Choice("method")]
-Attack = Annotated[Chosen, Choice("attack")]
-TraceFormat = Annotated[Chosen, Choice("trace format")]
-TraceGenerator = Annotated[Chosen, Choice("trace generator")]
-Figure = Annotated[Chosen, Choice("figure")]

@@ -22,9 +22,9 @@ _COLUMN = re.compile(r"[a-z][a-z0-9_]{0,59}")
 class Table:
     """A table that a method or an attack fills with ``session.note(name, row)``: ``NAME.csv`` in the run folder.
 
-    It is declared where the method is registered: ``methods.register("mine", Params, tables=(Table("delays", ("round",
-    "delay_s")),))``. Columns carry SI units in their names. A run that notes no row has no such file. Raises `InputError`
-    where the name or a column is no plain name, stands twice, or belongs to another file of the run folder.
+    It is declared where the method is registered: ``methods.register("mine", Params, MethodFacts(tables=(Table("delays",
+    ("round", "delay_s")),)))``. Columns carry SI units in their names. A run that notes no row has no such file. Raises
+    `InputError` where the name or a column is no plain name, stands twice, or belongs to another file of the run folder.
     """
 
     name: str

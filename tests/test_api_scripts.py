@@ -24,9 +24,9 @@ SCENARIO: dict[str, Any] = yaml.safe_load(TINY)
 FENCED = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 RULE = """
-from emulator.registry import local_rules
+from emulator.contracts.learning import local_rules
 known = local_rules["sgd"]
-@local_rules.register("mine", known.params, **known.facts)
+@local_rules.register("mine", known.params, known.facts)
 def mine(*given):
     return known.function(*given)
 """

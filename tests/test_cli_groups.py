@@ -13,9 +13,10 @@ from scenario.command import ROOT, TINY, hfl
 
 from emulator.assembly import assemble
 from emulator.cli import grouping
+from emulator.contracts.grouping import FormationFacts, formations
 from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory
-from emulator.registry import NoParams, formations
+from emulator.registry import NoParams
 from emulator.scenario import load
 
 LARGER = TINY.replace("clients: 8", "clients: 40").replace(
@@ -124,7 +125,9 @@ def test_what_is_wrong_is_said(larger: Path, arguments: list[str], message: str)
 def test_rules_that_need_what_only_a_run_learns_are_refused(larger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     formations.names()
     monkeypatch.setattr(formations, "_plugins", dict(formations._plugins))
-    formations.register("by-taste", NoParams, needs=("taste",), smallest=lambda params: 1)(lambda *_: [])
+    formations.register("by-taste", NoParams, FormationFacts(needs=("taste",), smallest=lambda params: 1))(
+        lambda *_: []
+    )
     done = hfl("groups", larger, "--rule", "by-taste")
     assert (done.code, "--rule: the formation 'by-taste' needs 'taste', which only a run can learn" in done.err) == (
         2,

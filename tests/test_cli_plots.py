@@ -12,7 +12,7 @@ from scenario.command import TINY, Done, hfl, stated
 from emulator.files import read_json, write_json
 
 PLOT = """
-from emulator.registry import figures
+from emulator.contracts.files import figures
 from emulator.study.schema import FigureParams
 
 

@@ -24,10 +24,12 @@ from pydantic import Field
 
 from analysis.printed import Printed
 from analysis.texttable import TextTable
-from emulator.registry import Params, models, printed_tables
+from emulator.contracts.files import printed_tables
+from emulator.contracts.learning import models
+from emulator.registry import Params
 
 @printed_tables.register("labels")
-def labels(given, target):
+def labels(given, target, params):
     """What the runs are called."""
     import pandas as pd
 

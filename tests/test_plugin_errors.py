@@ -35,7 +35,7 @@ for slot, kind in OURS.items():
         """Raises."""
         helper.fail()
 
-    Registry.by_slot[slot].register("raising", ours.params, **ours.facts)(raises)
+    Registry.by_slot[slot].register("raising", ours.params, ours.facts)(raises)
 '''
 HELPER = """
 import json
@@ -148,7 +148,7 @@ def test_a_model_that_fails_in_training_has_a_place_in_worker_processes_too(
 
 FAR = '''
 from torch import nn
-from emulator.registry import models
+from emulator.contracts.learning import models
 
 class Net(nn.Sequential):
     """A class of the plug-in's."""
@@ -190,8 +190,8 @@ def test_a_worker_that_cannot_get_ready_says_why(small: Small, tmp_path: Path, m
 
 
 METHOD = '''
-from emulator.methods.session import MethodParams
-from emulator.registry import methods
+from emulator.contracts.methods import MethodParams
+from emulator.contracts.methods import methods
 
 @methods.register("own-method", MethodParams)
 def own(session, params):
@@ -238,7 +238,8 @@ def test_our_own_errors_keep_their_traceback(home: Path, small: Small, monkeypat
 
 def test_a_validator_of_a_plug_in_has_a_place_as_well(home: Path) -> None:
     (home / "plug.py").write_text(
-        "from emulator.registry import Params, models\n"
+        "from emulator.contracts.learning import models\n"
+        "from emulator.registry import Params\n"
         "class Mine(Params):\n"
         "    def problems(self, scale):\n"
         "        return 1 / 0\n"
@@ -246,5 +247,5 @@ def test_a_validator_of_a_plug_in_has_a_place_as_well(home: Path) -> None:
     )
     done = hfl("validate", "s.yaml", "--set", "model=own-model", "--plugin", "plug.py")
     assert done == Done(
-        1, "", "error: model 'own-model' (plug.py:4, in Mine.problems): ZeroDivisionError: division by zero\n"
+        1, "", "error: model 'own-model' (plug.py:5, in Mine.problems): ZeroDivisionError: division by zero\n"
     )

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from emulator.contracts.methods import MethodParams, methods
 from emulator.errors import HflError, InputError
 from emulator.learning.memo import Memo
 from emulator.ledger import Tag, read
-from emulator.methods.session import MethodParams, Session
-from emulator.registry import methods
+from emulator.methods.session import Session
 from emulator.run import execute
 from emulator.run_folder import prepare
 from emulator.scenario import Loaded

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from emulator.contracts.files import TraceGeneratorFacts, trace_generators
 from emulator.errors import InputError
-from emulator.registry import Params, trace_generators
+from emulator.registry import Params
 from emulator.units import PositiveSeconds, Seconds
 from traces.step import Floats, StepFunction
 
@@ -47,7 +48,7 @@ class ConstantParams(Params):
     level: Level = 1.0
 
 
-@trace_generators.register("constant", ConstantParams, column="bandwidth [Mbit/s]")
+@trace_generators.register("constant", ConstantParams, TraceGeneratorFacts(column="bandwidth [Mbit/s]"))
 def constant(duration_s: float, rng: np.random.Generator, params: ConstantParams) -> StepFunction:
     """One level at all times."""
     return StepFunction.of([0.0], [params.level], duration_s)
@@ -61,7 +62,7 @@ class DiurnalParams(_Range):
     step: PositiveSeconds = Field("5 min", validate_default=True)
 
 
-@trace_generators.register("diurnal", DiurnalParams, column="speed [1]")
+@trace_generators.register("diurnal", DiurnalParams, TraceGeneratorFacts(column="speed [1]"))
 def diurnal(duration_s: float, rng: np.random.Generator, params: DiurnalParams) -> StepFunction:
     """A sine wave in steps, such as the load of a day; each step has the mean of the wave over it."""
     edges = _grid(duration_s, params.step)
@@ -82,7 +83,7 @@ class MarkovParams(Params):
     start: Literal["stationary", "on", "off"] = "stationary"
 
 
-@trace_generators.register("markov", MarkovParams, column="availability [1]")
+@trace_generators.register("markov", MarkovParams, TraceGeneratorFacts(column="availability [1]"))
 def markov(duration_s: float, rng: np.random.Generator, params: MarkovParams) -> StepFunction:
     """On and off in turn, for exponentially distributed times."""
     means = np.array([params.mean_on, params.mean_off])
@@ -103,7 +104,7 @@ class GilbertElliottParams(Params):
     step: PositiveSeconds = Field("1 s", validate_default=True)
 
 
-@trace_generators.register("gilbert-elliott", GilbertElliottParams, column="bandwidth [Mbit/s]")
+@trace_generators.register("gilbert-elliott", GilbertElliottParams, TraceGeneratorFacts(column="bandwidth [Mbit/s]"))
 def gilbert_elliott(duration_s: float, rng: np.random.Generator, params: GilbertElliottParams) -> StepFunction:
     """A channel that is good or bad, and may change at the end of each step (Gilbert 1960, Elliott 1963)."""
     leave = np.array([params.good_to_bad, params.bad_to_good])
@@ -129,7 +130,7 @@ class RandomWalkParams(_Range):
         return self
 
 
-@trace_generators.register("random-walk", RandomWalkParams, column="bandwidth [Mbit/s]")
+@trace_generators.register("random-walk", RandomWalkParams, TraceGeneratorFacts(column="bandwidth [Mbit/s]"))
 def random_walk(duration_s: float, rng: np.random.Generator, params: RandomWalkParams) -> StepFunction:
     """A random walk of the logarithm that is thrown back at its bounds; in the long run it is uniform between them.
 

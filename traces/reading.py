@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from importlib.resources import files
 from pathlib import Path
-from typing import cast
 
 from pydantic import ValidationError
 
+from emulator.contracts.files import TraceFormatChoice, trace_formats
 from emulator.errors import InputError, quote_all, suggestion
-from emulator.registry import Params, trace_formats
+from emulator.registry import Params
 from traces.content import Content
 from traces.source import read_head, wrong
 
@@ -38,7 +38,7 @@ def detect(path: Path) -> str:
     """The name of the format of a file, told by its content. Raises `InputError` where none or several fit."""
     head = read_head(path)
     names = trace_formats.names()
-    fitting = [name for name in names if (fits := trace_formats[name].facts.get("fits")) is not None and fits(head)]
+    fitting = [name for name in names if (fits := trace_formats[name].facts.fits) is not None and fits(head)]
     if not fitting:
         raise wrong(path, 0, f"is in none of the formats {quote_all(names)}")
     if len(fitting) > 1:
@@ -58,4 +58,4 @@ def read(path: Path, kind: str | None = None, params: Params | None = None) -> C
         except ValidationError as error:
             needed = quote_all(".".join(map(str, each["loc"])) for each in error.errors())
             raise InputError(f"format '{plugin.name}' needs the parameters {needed}") from None
-    return cast(Content, plugin.function(path, params))
+    return TraceFormatChoice(plugin.name, params)(path)

@@ -30,9 +30,9 @@ from analysis.runs import Run
 from analysis.series import Given, Series, as_series
 from analysis.studies import StudyResults
 from emulator.accounting import STATES
+from emulator.contracts.files import figures
 from emulator.errors import InputError, suggestion
 from emulator.ledger import HOPS
-from emulator.registry import figures
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -31,8 +31,8 @@ from analysis.quantities import axis_named
 from analysis.runs import Run
 from analysis.series import Given, as_series
 from analysis.studies import StudyResults
+from emulator.contracts.files import figures
 from emulator.errors import InputError
-from emulator.registry import figures
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -29,8 +29,8 @@ from analysis.runs import COMPLETE, Run, check_trained, unique_labels
 from analysis.seeds import BANDS, Curve, mean_curve
 from analysis.series import Given, as_series
 from analysis.studies import StudyResults, each_run
+from emulator.contracts.files import figures
 from emulator.errors import InputError
-from emulator.registry import figures
 from emulator.study.schema import FigureParams, Share, Texts, column_named, one_or_more
 
 if TYPE_CHECKING:

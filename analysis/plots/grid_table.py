@@ -26,8 +26,8 @@ from analysis.plots.style import (
 )
 from analysis.quantities import AXES, Unit
 from analysis.studies import TO_TARGET, StudyResults, summarise
+from emulator.contracts.files import figures
 from emulator.errors import InputError
-from emulator.registry import figures
 from emulator.study.names import text_of
 from emulator.study.schema import FigureParams, column_named
 

@@ -29,8 +29,8 @@ from analysis.plots.style import (
 from analysis.runs import Run
 from analysis.series import Given, as_series
 from analysis.studies import StudyResults
+from emulator.contracts.files import figures
 from emulator.errors import InputError
-from emulator.registry import figures
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

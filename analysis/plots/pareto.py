@@ -28,8 +28,8 @@ from analysis.runs import Run, check_trained
 from analysis.seeds import mean_and_interval
 from analysis.series import Given, as_series
 from analysis.studies import StudyResults
+from emulator.contracts.files import figures
 from emulator.errors import InputError
-from emulator.registry import figures
 from emulator.study.schema import one_or_more
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from analysis.plots.style import band, check_path, curve, legend_below, panels, 
 from analysis.seeds import BANDS, mean_and_interval
 from analysis.series import Given, as_series
 from analysis.studies import StudyResults
-from emulator.registry import figures
+from emulator.contracts.files import figures
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

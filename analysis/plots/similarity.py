@@ -15,8 +15,8 @@ from analysis.plots.style import PAGE_INCHES, blank, check_path, note_below, sav
 from analysis.runs import SIMILARITY, Run
 from analysis.series import Given, as_series
 from analysis.studies import StudyResults
+from emulator.contracts.files import figures
 from emulator.errors import InputError
-from emulator.registry import figures
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -34,8 +34,8 @@ from analysis.runs import Run, check_trained
 from analysis.seeds import mean_and_interval
 from analysis.series import Given, Series, as_series
 from analysis.studies import StudyResults
+from emulator.contracts.files import figures
 from emulator.errors import InputError
-from emulator.registry import figures
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -23,7 +23,7 @@ from analysis.plots.style import (
 )
 from analysis.series import Given, as_series
 from analysis.studies import StudyResults
-from emulator.registry import figures
+from emulator.contracts.files import figures
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -28,9 +28,9 @@ from analysis.quantities import AXES
 from analysis.runs import Run
 from analysis.series import Given, Series, as_series
 from analysis.studies import StudyResults
+from emulator.contracts.files import figures
 from emulator.errors import InputError
 from emulator.ledger import BROKEN, CLOUD_EDGE, EDGE_CLOUD, EVALUATION, TRANSFER
-from emulator.registry import figures
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,8 +15,8 @@ from analysis.plots.cost_accuracy import AxisName
 from analysis.plots.style import check_path, legend_below, look, panels, save, settle, style, title_above
 from analysis.quantities import axis_named
 from analysis.studies import StudyResults, each_run
+from emulator.contracts.files import figures
 from emulator.errors import InputError
-from emulator.registry import figures
 from emulator.study.schema import Share, column_named
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from analysis.plots.groups import LABEL_COLOURS
 from analysis.plots.style import check_path, legend_below, panels, save, settle, style, title_above
 from analysis.studies import StudyResults, each_run
 from analysis.tabular import read_table
+from emulator.contracts.files import figures
 from emulator.errors import InputError
-from emulator.registry import figures
 from emulator.study.schema import FigureParams, column_named
 
 if TYPE_CHECKING:

@@ -27,8 +27,9 @@ from devices.calibration import (
     times_data,
 )
 from devices.profile import Curve, Power, find_profile
-from emulator import registry, yamlfile
+from emulator import yamlfile
 from emulator.cli.app import PluginOption, app, err, import_plugins, out
+from emulator.contracts.learning import models
 from emulator.errors import InputError
 from emulator.files import write_text
 from emulator.units import POWER
@@ -229,7 +230,7 @@ def _time_models(
 
 
 def _parameters_of(name: str) -> Any:
-    plugin = registry.models[name]
+    plugin = models[name]
     try:
         return plugin.params()
     except ValidationError:
@@ -244,7 +245,7 @@ def _trainer(name: str, largest_batch: int) -> tuple[Train, float]:
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        module = registry.models[name].function(IMAGE, CLASSES, _parameters_of(name))
+        module = models[name].function(IMAGE, CLASSES, _parameters_of(name))
     forward_flops = model_facts(module, IMAGE).forward_flops
     generator = torch.Generator().manual_seed(0)
     images = torch.randn(largest_batch, *IMAGE, generator=generator)

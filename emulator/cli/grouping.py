@@ -25,14 +25,15 @@ from emulator.cli.app import (
     import_plugins,
     out,
 )
+from emulator.contracts.grouping import formations
 from emulator.errors import InputError, ScenarioError, quote_all
 from emulator.files import write_text
-from emulator.registry import Chosen, formations
 from emulator.scenario import Loaded
 
 if TYPE_CHECKING:
     from emulator.grouping.diagnostics import Grouping
     from emulator.learning.lab import Lab
+    from emulator.methods.slots import GroupSlots
     from emulator.methods.training import Group
     from emulator.world.fleet import Fleet
 
@@ -90,9 +91,7 @@ def groups(
         check_path(plot)
     changes = [*(changes or []), *([f"seed={seed}"] if seed is not None else [])]
     loaded = scenario.load(name, changes)
-    if not hasattr(loaded.scenario.method.params, "formation"):
-        raise loaded.locate(InputError(f"the method '{loaded.scenario.method.kind}' forms no groups", "method"))
-    formation: Chosen = loaded.scenario.method.params.formation
+    formation = _slots(loaded).formation
     wanted = [_read(text) for text in rule or ()]
     if all_rules or not wanted:
         named = {each["kind"] for each in wanted}
@@ -139,9 +138,19 @@ def _read(text: str) -> dict[str, Any]:
     return given
 
 
+def _slots(loaded: Loaded) -> GroupSlots:
+    """The slots of the scenario's method; raises `InputError` where it forms no groups."""
+    from emulator.methods.slots import GroupSlots
+
+    method = loaded.scenario.method
+    if not isinstance(method.params, GroupSlots):
+        raise loaded.locate(InputError(f"the method '{method.kind}' forms no groups", "method"))
+    return method.params
+
+
 def _check_needs(kind: str, key: str = "") -> None:
     """Raises `InputError` where there is no such rule, or where it needs to know what only a run can learn."""
-    unknown = sorted(set(formations[kind].facts["needs"]) - KNOWN)
+    unknown = sorted(set(formations[kind].facts.needs) - KNOWN)
     if unknown:
         raise InputError(f"the formation '{kind}' needs {quote_all(unknown)}, which only a run can learn", key)
 
@@ -149,14 +158,14 @@ def _check_needs(kind: str, key: str = "") -> None:
 def _sized_rules() -> list[str]:
     """The rules that form groups of a size from what is known without training."""
     plugins = [formations[name] for name in formations.names()]
-    return [p.name for p in plugins if _size_key(p.name) and set(p.facts["needs"]) <= KNOWN]
+    return [p.name for p in plugins if _size_key(p.name) and set(p.facts.needs) <= KNOWN]
 
 
 def _similar_size(loaded: Loaded, groups: int) -> int:
     """The size at which groups of equal size are about as many as these; of several, the largest."""
     topology = loaded.scenario.topology
     blocks = [len(block) for block in topology.clients_of_edges()]
-    places = blocks if loaded.scenario.method.params.aggregator == "edge" else [topology.clients]
+    places = blocks if _slots(loaded).aggregator == "edge" else [topology.clients]
     sizes = range(1, min(places) + 1)
     return min(sizes, key=lambda size: (abs(sum(clients // size for clients in places) - groups), -size))
 
@@ -171,7 +180,7 @@ def _with(loaded: Loaded, name: str, changes: Sequence[str], given: dict[str, An
 
     Another one of the scenario's own kind differs from it in what is given.
     """
-    own, key = loaded.scenario.method.params.formation, _size_key(given["kind"])
+    own, key = _slots(loaded).formation, _size_key(given["kind"])
     if given["kind"] == own.kind:
         given = {**own.dump(), **given}
     elif set(given) == {"kind"} and key:
@@ -200,20 +209,20 @@ def _formed(loaded: Loaded, lab: Lab, label: str) -> Formed:
     from emulator.methods.forming import form_groups, grouping_of
     from emulator.world.fleet import Fleet
 
-    setting, method = loaded.scenario, loaded.scenario.method.params
+    setting, method = loaded.scenario, _slots(loaded)
     fleet, counts = Fleet(setting.topology, setting.seed), lab.clients.label_counts
     start = time.perf_counter()
     formed = form_groups(fleet, counts, method.formation, method.aggregator, setting.seed, 1)
     took_s = time.perf_counter() - start
-    grouping = grouping_of(formed, counts, method.sampling, 1)
+    grouping = grouping_of(formed, counts, getattr(method, "sampling", None), 1)
     return Formed(label, grouping, _overhead_s(fleet, formed, lab, method), took_s)
 
 
-def _overhead_s(fleet: Fleet, groups: Sequence[Group], lab: Lab, method: Any) -> float:
+def _overhead_s(fleet: Fleet, groups: Sequence[Group], lab: Lab, method: GroupSlots) -> float:
     """Seconds of the scenario's group operation in one group round, on average over all clients."""
-    from emulator.world.operations import Meeting
+    from emulator.contracts.world import Meeting
 
-    operation: Chosen = method.group_operation
+    operation = method.group_operation
     if operation.kind == "none":
         return 0.0
     parameters, vectors = lab.model_facts.parameters, method.local().vectors
@@ -235,7 +244,7 @@ def _show(loaded: Loaded, found: Sequence[Formed]) -> None:
     from analysis.quantities import time_text
     from analysis.texttable import TextTable
 
-    topology, method = loaded.scenario.topology, loaded.scenario.method.params
+    topology, method = loaded.scenario.topology, _slots(loaded)
     header = ("rule", "groups", "size", "mean size", "mean CoV", "overhead", "formed in")
     rows = []
     for each in found:

@@ -9,8 +9,9 @@ from typing import Any
 
 from devices.profile import find_profile, profile_names
 from emulator import scenario, yamlfile
+from emulator.contracts.files import figures
 from emulator.errors import InputError, suggestion
-from emulator.registry import Registry, figures
+from emulator.registry import Registry
 from emulator.scenario.presets import presets
 from emulator.study import load as study
 from traces.content import DeviceMix, Trace, label
@@ -20,7 +21,7 @@ from traces.reading import read
 Entries = list[tuple[str, str, str]]  # name, what it is, its parameters
 
 
-def _of(slot: Registry[Any]) -> Entries:
+def _of(slot: Registry[Any, Any]) -> Entries:
     return [(name, slot[name].summary, ", ".join(slot[name].params.model_fields)) for name in slot.names()]
 
 

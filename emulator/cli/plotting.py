@@ -39,13 +39,13 @@ def _with_kinds(kinds: Callable[[], list[tuple[str, str]]]) -> type[TyperCommand
 
 
 def _plots() -> list[tuple[str, str]]:
-    from emulator.registry import figures
+    from emulator.contracts.files import figures
 
     return [(name, figures[name].summary) for name in figures.names()]
 
 
 def _tables() -> list[tuple[str, str]]:
-    from emulator.registry import printed_tables
+    from emulator.contracts.files import printed_tables
 
     return [(name, printed_tables[name].summary) for name in printed_tables.names()]
 

@@ -24,9 +24,9 @@ from emulator.cli.app import (
     out,
 )
 from emulator.cluster import Backend
+from emulator.contracts.files import FigureChoice
 from emulator.errors import HflError, InputError
 from emulator.files import slug
-from emulator.registry import Chosen
 from emulator.study.load import LoadedStudy, load
 from emulator.yamlfile import Path_
 
@@ -194,7 +194,7 @@ def _results(loaded: LoadedStudy, folder: Path) -> None:
 
 
 def draw(
-    loaded: LoadedStudy, figures: Sequence[Chosen], results: StudyResults, at: Path_, prefix: str = ""
+    loaded: LoadedStudy, figures: Sequence[FigureChoice], results: StudyResults, at: Path_, prefix: str = ""
 ) -> list[str]:
     """Draws figures that stand ``at`` a place of a study's file; returns the names of their files."""
     from emulator.errors import ScenarioError

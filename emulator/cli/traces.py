@@ -12,10 +12,12 @@ from pydantic import ValidationError
 from rich.markup import escape
 
 from emulator.cli.app import PluginOption, app, import_plugins, out
+from emulator.conformance import Facts
+from emulator.contracts.files import TraceGeneratorChoice, trace_formats, trace_generators
 from emulator.errors import InputError, ScenarioError, suggestion
 from emulator.explain import explain
 from emulator.files import write_text
-from emulator.registry import Params, Plugin, trace_formats, trace_generators
+from emulator.registry import Params, Plugin
 from emulator.rng import stream
 from emulator.scenario.load import override
 from emulator.units import TIME
@@ -122,9 +124,9 @@ def generate(
     if duration_s <= 0:
         raise InputError(f"--duration must be greater than zero, not '{duration}'")
     _check_target(to)
-    header = header or generator.facts.get("column", "bandwidth [Mbit/s]")
+    header = header or generator.facts.column
     series, _ = column(header)
-    function: StepFunction = generator.function(duration_s, stream(seed, "trace", kind), params)
+    function = TraceGeneratorChoice(kind, params)(duration_s, stream(seed, "trace", kind))
     if series[0] == "availability" and function.values.max() > 1:
         raise InputError(f"'{header}' cannot be above 1; choose lower levels or another --column")
     settings = "".join(f" --set '{key}={value}'" for key, value in _plain(params).items())
@@ -145,7 +147,7 @@ def _read(
     return path, name, read(path, name, _params(trace_formats[name], changes))
 
 
-def _params(plugin: Plugin[Any], changes: list[str] | None) -> Params:
+def _params(plugin: Plugin[Any, Facts], changes: list[str] | None) -> Params:
     """The parameters of a plug-in from ``--set key=value``; raises `ScenarioError` with all that is wrong with them."""
     document = Document(plugin.name, {})
     for text in changes or ():

@@ -12,10 +12,11 @@ from functools import cached_property
 
 import numpy as np
 
+from emulator.contracts.grouping import aggregations
 from emulator.errors import InputError
 from emulator.grouping.sampling import log_inclusion, log_probabilities
 from emulator.grouping.view import Counts, Floats
-from emulator.registry import NoParams, aggregations
+from emulator.registry import NoParams
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,9 +13,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from emulator.contracts.grouping import distances
 from emulator.errors import InputError
 from emulator.grouping.view import Floats
-from emulator.registry import NoParams, distances
+from emulator.registry import NoParams
 
 KEY = "method.formation.distance"
 LEAST = 1e-12  # a probability in `kl`: none counts as less, so that the distance stays finite

@@ -1,8 +1,7 @@
 """Schedules of groups: before which rounds they are formed anew (S2 §5.2).
 
 A rule is a function ``(round_index, clients, params) -> bool``. Rounds count from 0. Before round 0 groups are always
-formed. The fact ``count``, a function ``(round_index, clients, params) -> int``, makes a rule say how many groups there are
-to be; it goes with formations that take a number of ``groups``.
+formed. A rule may also say how many groups there are to be (`emulator.contracts.grouping.ScheduleFacts`).
 """
 
 from __future__ import annotations
@@ -13,7 +12,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from emulator.registry import NoParams, Params, Scale, schedules
+from emulator.contracts.grouping import ScheduleFacts, schedules
+from emulator.registry import NoParams, Params, Scale
 
 
 class EveryParams(Params):
@@ -59,7 +59,7 @@ def growing_count(round_index: int, clients: int, params: GrowingParams) -> int:
     return min(int(params.start * factor + 1e-9), clients)
 
 
-@schedules.register("growing", GrowingParams, count=growing_count)
+@schedules.register("growing", GrowingParams, ScheduleFacts(count=growing_count))
 def growing(round_index: int, clients: int, params: GrowingParams) -> bool:
     """More and more groups: formed anew whenever their number grows (FedSeq2Par)."""
     if round_index == 0:

@@ -9,8 +9,9 @@ from functools import cached_property
 import numpy as np
 
 from emulator.errors import InputError
-from emulator.learning.data.arrays import ArraySet, Outline, checked, is_text
-from emulator.learning.partitions import ClusteredParts, label_counts, partition_samples
+from emulator.learning.data import read
+from emulator.learning.data.arrays import ArraySet, Outline, is_text
+from emulator.learning.partitions import ClusteredParts, label_counts
 from emulator.learning.partitions.rotation import cannot_turn
 from emulator.learning.public import public_of_another, split_public
 from emulator.rng import stream
@@ -26,7 +27,7 @@ class ClientData:
     """
 
     def __init__(self, scenario: Scenario) -> None:
-        self.arrays: ArraySet = checked(scenario.data.set())
+        self.arrays = read(scenario.data.set)
         divided = divide_data(scenario, self.arrays.outline, scenario.topology.clients)
         self.public, self.label_counts, self.truth = divided.public, divided.label_counts, divided.truth
         self.arrays, self.parts = turned(self.arrays, divided.parts, divided.truth[1])
@@ -69,13 +70,8 @@ def divide_data(scenario: Scenario, outline: Outline, clients: int) -> DividedDa
     data, labels, classes = scenario.data, outline.y_train, outline.classes
     pool, public = split_public(labels, classes, data.kept_back, scenario.seed, is_text(outline.shape))
     owners = None if outline.owners is None else outline.owners[pool]
-    found = partition_samples(
-        data.partition, labels[pool], clients, classes, stream(scenario.seed, "partition"), owners
-    )
+    found = data.partition(labels[pool], clients, classes, stream(scenario.seed, "partition"), owners)
     parts = [pool[p] for p in found]
-    if isinstance(found, ClusteredParts) != bool(data.partition.plugin.facts.get("clusters")):
-        message = f"'{data.partition.kind}' must be registered with clusters=True if it makes clusters, and only then"
-        raise InputError(message, "data.partition")
     truth = np.zeros((2, 0), np.int64)
     if isinstance(found, ClusteredParts):
         truth = np.stack([found.clusters, found.turns])
@@ -85,11 +81,8 @@ def divide_data(scenario: Scenario, outline: Outline, clients: int) -> DividedDa
 def outline_of(scenario: Scenario) -> Outline:
     """What is known of the scenario's data set without its samples, as far as the set can tell without reading them."""
     chosen = scenario.data.set
-    outline = chosen.plugin.facts.get("outline")
-    if outline is not None:
-        found: Outline = outline(chosen.params)
-        return found
-    return checked(chosen()).outline
+    known = chosen.plugin.facts.outline
+    return read(chosen).outline if known is None else known(chosen.params)
 
 
 def turned(arrays: ArraySet, parts: Sequence[np.ndarray], turns: np.ndarray) -> tuple[ArraySet, list[np.ndarray]]:

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from emulator import plugins
 from emulator.cluster import Backend
+from emulator.contracts.learning import LocalRule, MeasurementChoice
 from emulator.learning import trial, workers
 from emulator.learning.brought import Block
 from emulator.learning.clients import ClientData
@@ -32,7 +33,6 @@ from emulator.learning.measured_models import MeasuredModels, Samples
 from emulator.learning.sizes import TRAINING_COPIES, fitting
 from emulator.learning.trainer import Trained, Trainer, TrainingData, TrainJob, steps_of
 from emulator.machine import cores
-from emulator.registry import Chosen
 from emulator.rng import derive, stream
 from emulator.scenario.schema import Scenario
 
@@ -54,7 +54,7 @@ def untrained(scenario: Scenario, shape: tuple[int, ...], classes: int, number: 
     cannot = plugins.asking("the model cannot be made", key, (RuntimeError, MemoryError))
     with cannot, torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(scenario.seed, "initial-model", *([number] if number else [])))
-        module: nn.Module = scenario.model(shape, classes)
+        module = scenario.model(shape, classes)
     trial.check_module(module, key)
     return module
 
@@ -139,7 +139,7 @@ class Engine:
             log.warning("clients are trained one after another, because the model cannot be stacked: %s", why)
         return trainer
 
-    def try_out(self, rules: Sequence[tuple[str, Chosen]]) -> None:
+    def try_out(self, rules: Sequence[tuple[str, LocalRule]]) -> None:
         """Tries the model and these local rules, with their keys, on a few samples (see `emulator.learning.trial`).
 
         Raises `InputError` where a run with them would fail, or its figures would mean nothing.
@@ -147,7 +147,7 @@ class Engine:
         data, key, classes = self._training, key_of(self._scenario), self.data.arrays.classes
         state = self._tested.state.clone()  # that of the untrained model, as long as nothing was tested
         sizes = [len(part) for part in self.data.parts]
-        most = min([trial.SAMPLES, *(getattr(rule.params, "batch_size", trial.SAMPLES) for _, rule in rules)])
+        most = min([trial.SAMPLES, *(rule.params.batch_size for _, rule in rules)])
         rows = np.array(list(itertools.islice(itertools.chain.from_iterable(self.data.parts), most)))
         few = TrainingData(data.x, data.y, {0: rows})
         with plugins.blaming(f"model '{self._scenario.model.kind}'"):
@@ -210,18 +210,17 @@ class Engine:
                 loss += float(nn.functional.cross_entropy(scores, y, reduction="sum"))
         return correct / len(self._y_test), loss / len(self._y_test)
 
-    def measure(self, measurement: Chosen, states: Sequence[Tensor], client: int | None) -> np.ndarray:
+    def measure(self, measurement: MeasurementChoice, states: Sequence[Tensor], client: int | None) -> np.ndarray:
         """What a measurement reads off these models (see `emulator.learning.measurements`)."""
         rng = stream(self._scenario.seed, "measurement", measurement.kind, -1 if client is None else client)
-        on = measurement.plugin.facts["on"]
+        on = measurement.plugin.facts.on
         measured = MeasuredModels(states, self._samples(on, client), self.data.arrays.classes, rng, self._tested)
         if on == "everybody":
             assert client is not None
             rows = np.concatenate([part for c, part in enumerate(self.data.parts) if c != client])
             others = Samples(self._training.x[rows], self._training.y[rows])
             measured = replace(measured, others=others, features=self._features)
-        result: np.ndarray = measurement(measured)
-        return result
+        return measurement(measured)
 
     @cached_property
     def _features(self) -> nn.Module:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from emulator.contracts.learning import MeasurementChoice
 from emulator.learning.facts import ClientFacts, Evaluation, ModelFacts
 from emulator.learning.lab import Subject
 from emulator.learning.memo import RunMemory
 from emulator.learning.recipes import Distilled, Handle, Swaps, Trained, Training
-from emulator.registry import Chosen
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -62,10 +62,12 @@ class AnyLab(Protocol):
     def evaluate_each(self, cases: Sequence[tuple[Handle, Sequence[int]]]) -> list[Evaluation]:
         """See `Lab.evaluate_each`."""
 
-    def measure(self, measurement: Chosen | str, models: Sequence[Handle], client: int | None = None) -> np.ndarray:
+    def measure(
+        self, measurement: MeasurementChoice | str, models: Sequence[Handle], client: int | None = None
+    ) -> np.ndarray:
         """See `Lab.measure`."""
 
-    def measure_all(self, measurement: Chosen | str, subjects: Iterable[Subject]) -> list[np.ndarray]:
+    def measure_all(self, measurement: MeasurementChoice | str, subjects: Iterable[Subject]) -> list[np.ndarray]:
         """See `Lab.measure_all`."""
 
     def value(self, handle: Handle) -> Tensor:

@@ -48,7 +48,7 @@ class Keys:
     def __init__(self, scenario: Scenario, versions: Sequence[Any]) -> None:
         chosen = scenario.data.set
         self._scenario = scenario
-        self.set = content_key("set", chosen.identity(), chosen.plugin.facts["fingerprint"](chosen.params), versions)
+        self.set = content_key("set", chosen.identity(), chosen.plugin.facts.fingerprint(chosen.params), versions)
         self.model = content_key("model", self.set, scenario.model.identity(), scenario.seed, versions)
         self.public = content_key("public", self.set, scenario.data.public, scenario.seed, *_other_public(scenario))
 
@@ -64,4 +64,4 @@ def _other_public(scenario: Scenario) -> list[Any]:
     if chosen is None:
         return []
     with about_public_set():
-        return [chosen.identity(), chosen.plugin.facts["fingerprint"](chosen.params)]
+        return [chosen.identity(), chosen.plugin.facts.fingerprint(chosen.params)]

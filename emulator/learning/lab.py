@@ -21,6 +21,7 @@ from weakref import WeakValueDictionary, ref
 import numpy as np
 
 from emulator.cluster import Backend
+from emulator.contracts.learning import LocalRule, LocalRuleChoice, MeasurementChoice, measurements
 from emulator.learning import mixtures
 from emulator.learning.facts import ClientFacts, Evaluation, ModelFacts
 from emulator.learning.keys import Keys, content_key, from_npy, text_key, to_npy
@@ -29,7 +30,7 @@ from emulator.learning.recipes import Combine, Distil, Distilled, Initial, Recip
 from emulator.learning.recipes import Handle as Handle  # these three are part of what a lab takes and gives
 from emulator.learning.recipes import Trained as Trained
 from emulator.learning.recipes import Training as Training
-from emulator.registry import Chosen, choices, local_rules, measurements
+from emulator.registry import choices
 from emulator.scenario.schema import Scenario
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class Lab:
         self._restored = restored or {}
         self._max_workers = max_workers
         self._backend: Backend = backend
-        self._rule_keys: dict[int, tuple[Chosen, str]] = {}  # a run has few rules and asks for their keys very often
+        self._rule_keys: dict[int, tuple[LocalRule, str]] = {}  # a run has few rules and asks for their keys very often
         self._live: WeakValueDictionary[str, Handle] = WeakValueDictionary()
         self._under_way: WeakValueDictionary[str, Handle] = WeakValueDictionary()  # trained models, oldest first
         self._swaps: dict[int, Swaps] = {}
@@ -106,9 +107,9 @@ class Lab:
 
         raw = self.memory.recall(content_key("clients", self._data_key), lambda: to_npy(self._data.label_counts))
         facts = self._scenario.data.partition.plugin.facts
-        if not facts.get("clusters"):
+        if not facts.clusters:
             people = np.zeros(0)
-            if facts.get("owners"):
+            if facts.owners:
                 key = content_key("people", self._data_key)
                 people = from_npy(self.memory.recall(key, lambda: to_npy(self._data.people)))
             return ClientFacts(from_npy(raw), people=people if len(people) else None)
@@ -130,7 +131,7 @@ class Lab:
     def try_out(self) -> None:
         """Tries the model and the local rules on a few samples, unless that was done before (see `Engine.try_out`)."""
         found = choices(self._scenario)
-        rules = [(".".join(map(str, path)), chosen) for path, chosen in found if chosen.slot == local_rules.slot]
+        rules = [(".".join(map(str, path)), chosen) for path, chosen in found if isinstance(chosen, LocalRuleChoice)]
         key = content_key("trial", 1, self._data_key, self._model_key, [self._rule_key(rule) for _, rule in rules])
 
         def compute() -> bytes:
@@ -178,7 +179,7 @@ class Lab:
         key = content_key("distil", self._data_key, client, params.model_dump())
         return Distilled(self._handle(key, recipe), self._handle(f"{key}:labels", recipe, 1))
 
-    def _rule_key(self, rule: Chosen) -> str:
+    def _rule_key(self, rule: LocalRule) -> str:
         known = self._rule_keys.get(id(rule))
         if known is None or known[0] is not rule:
             known = self._rule_keys[id(rule)] = (rule, content_key("rule", rule.identity()))
@@ -206,27 +207,29 @@ class Lab:
         """Each model on test data that is distributed as its clients' data together; trains whatever is missing for it."""
         return mixtures.evaluate_each(self, cases)
 
-    def measure(self, measurement: Chosen | str, models: Sequence[Handle], client: int | None = None) -> np.ndarray:
+    def measure(
+        self, measurement: MeasurementChoice | str, models: Sequence[Handle], client: int | None = None
+    ) -> np.ndarray:
         """What a measurement reads off models, with a client's samples where it wants them; trains whatever is missing for it.
 
         A measurement that has no parameters, or is to have its defaults, may be given by its name.
         """
         return self.measure_all(measurement, [(models, client)])[0]
 
-    def measure_all(self, measurement: Chosen | str, subjects: Iterable[Subject]) -> list[np.ndarray]:
+    def measure_all(self, measurement: MeasurementChoice | str, subjects: Iterable[Subject]) -> list[np.ndarray]:
         """`measure` for many subjects at once: what is missing is trained together and then measured.
 
         Takes as many subjects at a time as have room for their models. Where ``subjects`` makes its models as it goes and nobody
         else refers to them, those of thousands of clients are never there all together.
         """
         if isinstance(measurement, str):
-            measurement = Chosen("measurement", measurement, measurements[measurement].params())
+            measurement = MeasurementChoice(measurement, measurements[measurement].params())
         facts = measurement.plugin.facts
-        identity = content_key("measurement", measurement.identity(), facts["version"])
+        identity = content_key("measurement", measurement.identity(), facts.version)
         results: list[np.ndarray] = []
         left = iter(subjects)
         while together := list(itertools.islice(left, self._at_once)):
-            keyed = [(content_key("measure", identity, *self._subject_key(facts["on"], *s)), s) for s in together]
+            keyed = [(content_key("measure", identity, *self._subject_key(facts.on, *s)), s) for s in together]
             known = {key: value for key, _ in keyed if (value := self.memory.get(key)) is not None}
             missing = {key: subject for key, subject in keyed if key not in known}
             self.compute([model for models, _ in missing.values() for model in models])

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 from pydantic import Field
 
+from emulator.contracts.learning import MeasurementFacts, measurements
 from emulator.errors import InputError
 from emulator.learning.recovery import RecoveryParams
-from emulator.registry import NoParams, Params, measurements
+from emulator.registry import NoParams, Params
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -28,14 +29,14 @@ if TYPE_CHECKING:
     from emulator.learning.measured_models import MeasuredModels
 
 
-@measurements.register("classifier-weights", on="nothing", version=1)
+@measurements.register("classifier-weights", facts=MeasurementFacts(on="nothing", version=1))
 def classifier_weights(measured: MeasuredModels, params: NoParams) -> np.ndarray:
     """The parameters of the last layer, laid end to end."""
     parameters = measured.parameters(measured.states[0])
     return np.concatenate([parameters[name].reshape(-1).numpy() for name in measured.classifier()])
 
 
-@measurements.register("class-scores", on="public", version=1)
+@measurements.register("class-scores", facts=MeasurementFacts(on="public", version=1))
 def class_scores(measured: MeasuredModels, params: NoParams) -> np.ndarray:
     """What samples of each class get for their own class: mean score and mean softmax score [2, classes].
 
@@ -48,13 +49,13 @@ def class_scores(measured: MeasuredModels, params: NoParams) -> np.ndarray:
     return np.array([[float(row[m].mean()) if bool(m.any()) else 0.0 for m in members] for row in own])
 
 
-@measurements.register("length", on="nothing", version=1)
+@measurements.register("length", facts=MeasurementFacts(on="nothing", version=1))
 def length(measured: MeasuredModels, params: NoParams) -> np.ndarray:
     """The Euclidean length of the parameters, as a vector: of an update, how far it goes [1]."""
     return np.array([float(measured.weights(measured.states[0]).norm())])
 
 
-@measurements.register("cosines", on="nothing", version=1)
+@measurements.register("cosines", facts=MeasurementFacts(on="nothing", version=1))
 def cosines(measured: MeasuredModels, params: NoParams) -> np.ndarray:
     """The cosine of the first vector with each of the others: of all parameters, then of each layer [others, 1 + layers].
 
@@ -72,7 +73,7 @@ class TrendsParams(Params):
     )
 
 
-@measurements.register("trends", TrendsParams, on="nothing", version=1)
+@measurements.register("trends", TrendsParams, MeasurementFacts(on="nothing", version=1))
 def trends(measured: MeasuredModels, params: TrendsParams) -> np.ndarray:
     """How three updates in a row, the latest last, agree in each layer [layers, 4] (S3 Eqs. 12, 13 and 19).
 
@@ -97,13 +98,13 @@ def _cosine(a: Tensor, b: Tensor) -> float:
     return float(a @ b) / lengths if lengths else 0.0
 
 
-@measurements.register("soft-labels", on="public", version=1)
+@measurements.register("soft-labels", facts=MeasurementFacts(on="public", version=1))
 def soft_labels(measured: MeasuredModels, params: NoParams) -> np.ndarray:
     """Softmax scores [samples, classes] of the public samples (S5 §III-A)."""
     return np.asarray(measured.scores(measured.states[0]).softmax(1).numpy())
 
 
-@measurements.register("fit", on="client", version=1)
+@measurements.register("fit", facts=MeasurementFacts(on="client", version=1))
 def fit(measured: MeasuredModels, params: NoParams) -> np.ndarray:
     """How well each of several models fits a client's samples: mean cross-entropy and accuracy [models, 2]."""
     from torch.nn import functional
@@ -123,7 +124,7 @@ class ByLabelParams(Params):
     turns: Annotated[int, Field(ge=0, le=3)] = Field(0, description="quarter turns, as `numpy.rot90` turns images")
 
 
-@measurements.register("by-label", ByLabelParams, on="test", version=1)
+@measurements.register("by-label", ByLabelParams, MeasurementFacts(on="test", version=1))
 def by_label(measured: MeasuredModels, params: ByLabelParams) -> np.ndarray:
     """Of each label: its test samples, how many of them are recognised, and the sum of their cross-entropies [3, classes]."""
     import torch
@@ -134,7 +135,7 @@ def by_label(measured: MeasuredModels, params: ByLabelParams) -> np.ndarray:
     return _counted(measured, measured.samples.y.numpy(), measured.classes)
 
 
-@measurements.register("by-owner", on="test", version=1)
+@measurements.register("by-owner", facts=MeasurementFacts(on="test", version=1))
 def by_owner(measured: MeasuredModels, params: NoParams) -> np.ndarray:
     """As by-label, of each owner [3, owners]: test samples, how many are recognised, and the sum of their cross-entropies."""
     owners = measured.samples.owners
@@ -157,7 +158,7 @@ class FisherParams(Params):
     passes: Annotated[int, Field(ge=1, le=1000)] = Field(1, description="passes over the samples, each with new labels")
 
 
-@measurements.register("fisher", FisherParams, on="client", version=1)
+@measurements.register("fisher", FisherParams, MeasurementFacts(on="client", version=1))
 def fisher(measured: MeasuredModels, params: FisherParams) -> np.ndarray:
     """The diagonal Fisher information of the feature extractor on a client's samples, averaged over each filter.
 
@@ -181,7 +182,7 @@ class TextFisherParams(FisherParams):
     momentum: Annotated[float, Field(ge=0, lt=1)] = Field(0.0, description="momentum")
 
 
-@measurements.register("text-fisher", TextFisherParams, on="client", version=1)
+@measurements.register("text-fisher", TextFisherParams, MeasurementFacts(on="client", version=1))
 def text_fisher(measured: MeasuredModels, params: TextFisherParams) -> np.ndarray:
     """As ``fisher``, of a small transformer that reads the client's texts, after fitting its classifier to them. Takes no models.
 
@@ -217,7 +218,7 @@ def _diagonal(
     return np.asarray((total / (passes * max(1, len(chances)))).numpy())
 
 
-@measurements.register("gan-recovery", RecoveryParams, on="everybody", version=2)
+@measurements.register("gan-recovery", RecoveryParams, MeasurementFacts(on="everybody", version=2))
 def gan_recovery(measured: MeasuredModels, params: RecoveryParams) -> np.ndarray:
     """What a client recovers of others' images with a generator trained against a model: a `Recovered`, packed."""
     from emulator.learning.gan import recover

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from emulator.contracts.learning import MeasurementChoice, measurements
 from emulator.errors import InputError
 from emulator.learning.facts import ClientFacts, Evaluation
-from emulator.registry import Chosen, measurements
+from emulator.registry import NoParams
 
 if TYPE_CHECKING:
     from emulator.learning.lab import Handle, Lab
@@ -43,7 +44,7 @@ def evaluate_each(lab: Lab, cases: Sequence[tuple[Handle, Sequence[int]]]) -> li
 
 def _by_person(lab: Lab, cases: Sequence[tuple[Handle, Sequence[int]]], people: np.ndarray) -> list[Evaluation]:
     models = list(dict.fromkeys(model for model, _ in cases))
-    measurement = Chosen("measurement", "by-owner", measurements["by-owner"].params())
+    measurement = MeasurementChoice("by-owner", NoParams())
     measured = lab.measure_all(measurement, [([model], None) for model in models])
     count = int(people.max()) + 1
     tables = {m: np.pad(table, ((0, 0), (0, count)))[:, :count] for m, table in zip(models, measured, strict=True)}
@@ -62,8 +63,8 @@ def _turns(facts: ClientFacts, clients: Sequence[int]) -> np.ndarray:
     return np.zeros(len(clients), np.int64) if facts.turns is None else facts.turns[list(clients)]
 
 
-def _by_label(turns: int) -> Chosen:
-    return Chosen("measurement", "by-label", measurements["by-label"].params.model_validate({"turns": turns}))
+def _by_label(turns: int) -> MeasurementChoice:
+    return MeasurementChoice("by-label", measurements["by-label"].params.model_validate({"turns": turns}))
 
 
 def expected(tables: Mapping[int, np.ndarray], label_counts: np.ndarray, turns: np.ndarray) -> tuple[float, float]:

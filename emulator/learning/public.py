@@ -12,7 +12,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from emulator.errors import InputError
-from emulator.learning.data.arrays import ArraySet, is_text
+from emulator.learning.data import read
+from emulator.learning.data.arrays import is_text
 from emulator.rng import stream
 from emulator.scenario.schema import Scenario
 
@@ -25,7 +26,7 @@ def public_of_another(scenario: Scenario, shape: tuple[int, ...]) -> tuple[np.nd
     if chosen is None:
         raise ValueError("the scenario has no public set")
     with about_public_set():
-        other: ArraySet = chosen()
+        other = read(chosen)
         _, rows = split_public(other.y_train, other.classes, scenario.data.public, scenario.seed, is_text(other.shape))
         return fitted(other.x_train[rows], shape), other.y_train[rows]
 

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import ref
 
-from emulator.registry import Chosen
-
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from emulator.contracts.learning import LocalRule
     from emulator.learning.distillation import DistillationParams
 
 
@@ -45,7 +44,7 @@ class Training(NamedTuple):
 
     model: Handle
     client: Trainee
-    rule: Chosen
+    rule: LocalRule
     round: int
     turn: int = 0
     memory: tuple[Handle, Handle] | None = None

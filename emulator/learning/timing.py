@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from emulator.contracts.learning import MeasurementChoice
 from emulator.errors import InputError
 from emulator.learning.clients import DividedData, divide_data, outline_of
 from emulator.learning.data.arrays import Outline, is_text
@@ -27,7 +28,6 @@ from emulator.learning.keys import content_key, from_npy, to_npy
 from emulator.learning.lab import Handle, Subject, Trained, Training, keys_of
 from emulator.learning.memo import RunMemory
 from emulator.learning.recipes import Distilled, Swaps
-from emulator.registry import Chosen
 from emulator.scenario.schema import Scenario
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class TimingLab:
             message = "the data set is divided between %d clients; the other %d of %d repeat what these hold, in turn"
             log.warning(message, served, wanted - served, wanted)
         raw = self.memory.recall(content_key("clients", key), lambda: to_npy(self._divide(served).label_counts))
-        if not self._scenario.data.partition.plugin.facts.get("clusters"):
+        if not self._scenario.data.partition.plugin.facts.clusters:
             return ClientFacts(from_npy(raw)[rows])
         truth = self.memory.recall(content_key("clusters", key), lambda: to_npy(self._divide(served).truth))
         return ClientFacts(from_npy(raw)[rows], *from_npy(truth)[:, rows])
@@ -129,11 +129,13 @@ class TimingLab:
         """Nothing is measured."""
         return [NOT_MEASURED] * len(cases)
 
-    def measure(self, measurement: Chosen | str, models: Sequence[Handle], client: int | None = None) -> np.ndarray:
+    def measure(
+        self, measurement: MeasurementChoice | str, models: Sequence[Handle], client: int | None = None
+    ) -> np.ndarray:
         """Raises `InputError`: there are no models to look at."""
         raise InputError(UNKNOWABLE, "method")
 
-    def measure_all(self, measurement: Chosen | str, subjects: Iterable[Subject]) -> list[np.ndarray]:
+    def measure_all(self, measurement: MeasurementChoice | str, subjects: Iterable[Subject]) -> list[np.ndarray]:
         """Raises `InputError`."""
         raise InputError(UNKNOWABLE, "method")
 

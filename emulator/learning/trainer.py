@@ -20,15 +20,14 @@ import torch
 from torch import Tensor, nn
 
 from emulator import plugins
+from emulator.contracts.learning import LocalParams, LocalRule, Rule
 from emulator.errors import HflError
 from emulator.learning.brought import Block, fetch, soft_classes
 from emulator.learning.drawing import Drawn, Masks, own_dropouts
 from emulator.learning.flat import FlatModel
 from emulator.learning.layers import are_tokens, classifier_of
 from emulator.learning.recipes import Swaps, Trainee
-from emulator.learning.rules import LocalParams, Rule
 from emulator.learning.stacked import CannotStackError, StackedModel
-from emulator.registry import Chosen
 
 COPIES = 10  # clients in a stack
 _NOTHING = torch.empty(0)
@@ -48,7 +47,7 @@ class TrainJob:
 
     weights: Tensor
     client: Trainee
-    rule: Chosen
+    rule: LocalRule
     round: int
     first_epoch: int
     shared: Tensor | None = None
@@ -126,12 +125,12 @@ class Trainer:
         x = self.data.x
         return classifier_of(self._single.module, tuple(x.shape[1:]), are_tokens(x))
 
-    def _trained_parameters(self, chosen: Chosen) -> list[int] | None:
+    def _trained_parameters(self, chosen: LocalRule) -> list[int] | None:
         """The numbers of the parameters that a rule moves; None: all of them."""
         rule: Rule = chosen()
         return self._classifier if rule.classifier_only else None
 
-    def frozen(self, rule: Chosen) -> list[str]:
+    def frozen(self, rule: LocalRule) -> list[str]:
         """The names of the parameters that a rule would move although they take no gradient."""
         only = self._trained_parameters(rule)
         named = enumerate(self._single.module.named_parameters())

@@ -15,11 +15,10 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from emulator import plugins
+from emulator.contracts.learning import LocalRule, Rule
 from emulator.errors import InputError
 from emulator.learning.flat import FlatModel
-from emulator.learning.rules import LocalParams, Rule
 from emulator.learning.trainer import Trainer, TrainingData, TrainJob, as_trained
-from emulator.registry import Chosen
 
 log = logging.getLogger(__name__)
 
@@ -104,23 +103,20 @@ def _check_gradient(loss: Tensor, parameters: Sequence[nn.Parameter], key: str) 
         raise InputError("the gradient of its loss is not finite, before any training", key)
 
 
-def try_rule(trainer: Trainer, state: Tensor, data: TrainingData, rule: Chosen, keys: tuple[str, str]) -> None:
+def try_rule(trainer: Trainer, state: Tensor, data: TrainingData, rule: LocalRule, keys: tuple[str, str]) -> None:
     """Takes one small step on the samples of client 0 of ``data``, twice. ``keys`` are those of the model and of the rule.
 
     Raises `InputError` where that cannot be done, or where the second time gives something else.
     """
     key, own_key = keys
     made, params = rule(), rule.params
-    if not isinstance(made, Rule) or not isinstance(params, LocalParams):
-        message = f"'{rule.kind}' must give a Rule and have parameters that derive from LocalParams"
-        raise InputError(f"{message} (see emulator.learning.rules)", own_key)
     _check_elementwise(rule.kind, made, own_key)
     if frozen := trainer.frozen(rule):
         message = f"parameter '{frozen[0]}' of the model is frozen (requires_grad=False), but '{rule.kind}' trains it"
         raise InputError(f"{message}; make it a buffer, or train the last layer alone with 'classifier-sgd'", key)
     step = {"epochs": 1, "learning_rate": min(params.learning_rate, STEP_SIZE)}
     nothing = None if made.remember is None else torch.zeros_like(state)
-    gentle = Chosen(rule.slot, rule.kind, params.model_copy(update=step))
+    gentle = rule.but(params.model_copy(update=step))
     job = TrainJob(state, 0, gentle, 1, 0, nothing, nothing)
     whole, trainer.data = trainer.data, data
     try:

@@ -19,6 +19,7 @@ import numpy as np
 import simpy
 from pydantic import Field
 
+from emulator.contracts.methods import WaitingChoice, methods
 from emulator.learning.lab import Handle
 from emulator.methods.estimators import learn
 from emulator.methods.forming import charge_formation, enquiry, form, next_return, present, until_somebody
@@ -27,7 +28,7 @@ from emulator.methods.memory import RuleMemory
 from emulator.methods.session import Session
 from emulator.methods.slots import GroupSlots
 from emulator.methods.training import Group, GroupResult, GroupRound, Waits
-from emulator.registry import Chosen, Scale, methods, waitings
+from emulator.registry import NoParams, Scale
 from emulator.rng import stream
 from emulator.scenario.schema import Count
 from emulator.world.world import Steps
@@ -50,7 +51,7 @@ class AsynchronousParams(GroupSlots):
     def problems(self, scale: Scale) -> Iterable[tuple[str, str]]:
         """Groups that cannot be formed in this fleet, or that would wait for one another."""
         yield from super().problems(scale)
-        if self.training.plugin.facts.get("headers"):
+        if self.training.plugin.facts.headers:
             yield (
                 "training",
                 f"'{self.training.kind}' goes with 'grouped' rounds: all headers get their data before the first",
@@ -66,7 +67,7 @@ def asynchronous(session: Session, params: AsynchronousParams) -> Steps:
     memory = RuleMemory(lab, params.local, session.scenario.topology.clients)
     model_bytes = world.workload.model_bytes * memory.rule.vectors
     session.begin(model)
-    needs = params.formation.plugin.facts["needs"]
+    needs = params.formation.plugin.facts.needs
     estimates = yield from learn(session, needs, params.estimator, enquiry(session, params))
     groups = form(session, params, 1, estimates)
     check_groups(params, groups, 1)
@@ -130,7 +131,7 @@ class Window:
         """One chain from group to group until the window is over."""
         params, size = self._params, first_bytes
         place: int | None = None
-        waits = Waits(Chosen("waiting", "all", waitings["all"].params()), 1, params.min_members)
+        waits = Waits(WaitingChoice("all", NoParams()), 1, params.min_members)
         while not self.closed():
             turn = self._ask(chain, place)
             yield turn | self.over

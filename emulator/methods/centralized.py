@@ -11,11 +11,13 @@ import math
 
 from pydantic import Field
 
+from emulator.contracts.learning import LocalRule
+from emulator.contracts.methods import MethodParams, methods
 from emulator.ledger import Tag
 from emulator.methods.estimators.asking import ask_everybody
-from emulator.methods.session import NOBODY_LEFT, MethodParams, Session
+from emulator.methods.session import NOBODY_LEFT, Session
 from emulator.methods.slots import chosen_by_default
-from emulator.registry import LocalRule, Scale, methods
+from emulator.registry import Scale
 from emulator.scenario.schema import Count
 from emulator.world.fleet import CLOUD
 from emulator.world.world import Steps

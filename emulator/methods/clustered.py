@@ -19,6 +19,8 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
+from emulator.contracts.methods import Bipartition, Halves, MethodFacts, Reading, SplitTime, methods
+from emulator.contracts.world import GroupOperationChoice
 from emulator.learning.lab import Handle
 from emulator.ledger import Tag
 from emulator.methods.cluster_models import CLUSTERS, Clusters, cluster_row
@@ -28,18 +30,10 @@ from emulator.methods.memory import RuleMemory
 from emulator.methods.merging import clusters_to_merge
 from emulator.methods.session import NOBODY_LEFT, Session
 from emulator.methods.slots import OneServer, chosen_by_default
-from emulator.methods.splitting import Halves, Reading, Record, Watch
+from emulator.methods.splitting import Record, Watch
 from emulator.methods.training import Group, GroupRound, Waits, averaged, train_members
 from emulator.methods.updates import SIMILARITY, STABILITY, TRIALS, note_similarity, note_trial, note_updates
-from emulator.registry import (
-    Bipartition,
-    Chosen,
-    Params,
-    Scale,
-    SplitTime,
-    group_operations,
-    methods,
-)
+from emulator.registry import NoParams, Params, Scale
 from emulator.rng import stream
 from emulator.scenario.schema import Count
 from emulator.world.world import Steps
@@ -93,7 +87,11 @@ class ClusteredParams(OneServer):
             yield "misplaced", "needs a partition that makes clusters, such as 'label-blocks'"
 
 
-@methods.register("clustered", ClusteredParams, clusters=True, tables=(CLUSTERS, STABILITY, SIMILARITY, TRIALS))
+@methods.register(
+    "clustered",
+    ClusteredParams,
+    MethodFacts(clusters=True, tables=(CLUSTERS, STABILITY, SIMILARITY, TRIALS)),
+)
 def clustered(session: Session, params: ClusteredParams) -> Steps:
     """Clusters that split as they learn, each with its own model and its own pace: HiCFL, MTCFL."""
     fleet = Tree(session, params)
@@ -233,7 +231,7 @@ class Tree:
         session, params = self._session, self._params
         t, size = cluster.round + 1, session.world.workload.model_bytes * self._memory.rule.vectors
         first_bytes = 0 if params.initial_model == "seed" and t == 1 else size
-        nothing = Chosen("group operation", "none", group_operations["none"].params())
+        nothing = GroupOperationChoice("none", NoParams())
         at = GroupRound(t, 0, params.local, nothing, self._memory, first_bytes, size)
         waits = Waits(params.wait_for_members, len(group.members), min(params.min_members, len(cluster.members)))
         before = cluster.model

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from pydantic import Field
 
+from emulator.contracts.learning import LocalRule
 from emulator.grouping.formation.hierarchical import HierarchicalParams, hierarchical
 from emulator.grouping.view import ClientView
 from emulator.learning.lab import Handle
@@ -12,7 +13,7 @@ from emulator.ledger import Tag
 from emulator.methods.cluster_models import Clusters
 from emulator.methods.estimators.asking import ask_everybody
 from emulator.methods.session import Session
-from emulator.registry import LocalRule, Params
+from emulator.registry import Params
 from emulator.rng import stream
 from emulator.scenario.schema import Count
 from emulator.world.fleet import CLOUD

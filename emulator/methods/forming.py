@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import simpy
 
+from emulator.contracts.grouping import Formation, Sampling
 from emulator.errors import HflError
 from emulator.grouping.diagnostics import Grouping, diagnose
 from emulator.grouping.view import ClientView, Counts, Floats, group_view
@@ -18,7 +19,6 @@ from emulator.methods.estimators import Enquiry
 from emulator.methods.session import NOBODY_LEFT, Models, Session
 from emulator.methods.slots import GroupSlots
 from emulator.methods.training import Group
-from emulator.registry import Chosen
 from emulator.rng import stream
 from emulator.world.fleet import CLOUD, Fleet
 from emulator.world.world import Steps
@@ -31,7 +31,7 @@ RETURNS_A_CLIENT = 100
 def form_groups(
     fleet: Fleet,
     label_counts: Counts,
-    formation: Chosen,
+    formation: Formation,
     aggregator: str,
     seed: int,
     t: int,
@@ -70,7 +70,7 @@ def _server(fleet: Fleet, aggregator: str, number: int, members: Sequence[int]) 
 
 
 def grouping_of(
-    groups: Sequence[Group], label_counts: Counts, sampling: Chosen | None, t: int, estimates: Floats | None = None
+    groups: Sequence[Group], label_counts: Counts, sampling: Sampling | None, t: int, estimates: Floats | None = None
 ) -> Grouping:
     """The diagnostics of groups that are sampled by a rule (all alike, where there is none) from round ``t`` on."""
     members = [g.members for g in groups]
@@ -79,14 +79,14 @@ def grouping_of(
 
 
 def charge_formation(
-    session: Session, formation: Chosen, groups: Sequence[Group], t: int, estimates: Floats | None = None
+    session: Session, formation: Formation, groups: Sequence[Group], t: int, estimates: Floats | None = None
 ) -> Steps:
     """Lets every aggregator compute as long as forming its groups takes, side by side.
 
     What it takes is the rule's own count (see `emulator.grouping.formation`). Label counts do not change, so forming
     groups anew asks the clients for nothing.
     """
-    flops = formation.plugin.facts.get("flops")
+    flops = formation.plugin.facts.flops
     if flops is None:
         return
     known = session.lab.clients.label_counts if estimates is None else estimates

@@ -23,6 +23,8 @@ import numpy as np
 import simpy
 from pydantic import Field
 
+from emulator.contracts.grouping import Aggregation, Sampling, Schedule
+from emulator.contracts.methods import Waiting, methods
 from emulator.grouping.aggregation import SampledGroups
 from emulator.grouping.sampling import draw
 from emulator.grouping.view import Floats, group_view
@@ -39,11 +41,10 @@ from emulator.methods.session import Session
 from emulator.methods.slots import GroupSlots, chosen_by_default, too_soon
 from emulator.methods.training import Group, GroupResult, GroupRound, Waits
 from emulator.methods.waiting import gather
-from emulator.registry import Aggregation, Sampling, Scale, Schedule, Waiting, methods
+from emulator.registry import Scale
 from emulator.rng import stream
 from emulator.scenario.schema import Count
 from emulator.world.fleet import CLOUD
-from emulator.world.operations import least_members
 from emulator.world.world import Steps
 
 
@@ -76,12 +77,12 @@ class GroupedParams(GroupSlots):
             yield "dividing", f"does not go with '{self.local.kind}', whose memory belongs to one global model"
         if self.over_selection and self.participation == 1.0:
             yield "over_selection", "needs a 'participation' below 1: there is nobody beyond all clients"
-        if self.training.plugin.facts.get("chain") and self.wait_for_members.kind != "all":
+        if self.training.plugin.facts.chain and self.wait_for_members.kind != "all":
             yield (
                 "wait_for_members",
                 f"'{self.training.kind}' members work one after another; there is nobody to wait for",
             )
-        if "count" in self.schedule.plugin.facts and "groups" not in type(self.formation.params).model_fields:
+        if self.schedule.plugin.facts.count is not None and "groups" not in type(self.formation.params).model_fields:
             yield (
                 "schedule",
                 f"'{self.schedule.kind}' says how many groups there are, and formation '{self.formation.kind}' does not take it",
@@ -90,7 +91,7 @@ class GroupedParams(GroupSlots):
             yield "dividing.clusters", f"{self.dividing.clusters} clusters, but only {scale.clients} clients"
         if any(key in ("aggregator", "formation") for key, _ in found):
             return
-        wanted, most = getattr(self.sampling.params, "groups", None) or 0, self.most_groups(scale)
+        wanted, most = self.sampling.asked or 0, self.most_groups(scale)
         if wanted > most:
             yield "sampling", f"{wanted} groups a round, but no more than {most} can be formed"
         elif not found:
@@ -99,13 +100,13 @@ class GroupedParams(GroupSlots):
     def beyond(self, members: int, groups: int) -> Iterable[tuple[str, str]]:
         """Quorums that are never reached: no more than so many members of a group take part in a round, and so many groups."""
         for key, most, what in (("members", members, "members of a group"), ("groups", groups, "groups")):
-            count = getattr(getattr(self, f"wait_for_{key}").params, "count", None) or 0
+            count = getattr(self, f"wait_for_{key}").count or 0
             if count > most:
                 yield f"wait_for_{key}.count", f"waits for {count}, but no more than {most} {what} take part in a round"
 
     def sampled(self, groups: int) -> int:
         """How many of so many groups train in a round."""
-        everyone = self.sampling.plugin.facts.get("everyone", False)
+        everyone = self.sampling.plugin.facts.everyone
         return groups if everyone else min(self.sampling.params.count(groups), groups)
 
     def most_groups(self, scale: Scale) -> int:
@@ -115,7 +116,7 @@ class GroupedParams(GroupSlots):
 
     def sizes(self, scale: Scale) -> Sequence[int]:
         """See `GroupSlots.sizes`. They may be any where clients are divided, or a schedule says how many groups there are."""
-        if self.dividing is None and "count" not in self.schedule.plugin.facts:
+        if self.dividing is None and self.schedule.plugin.facts.count is None:
             return super().sizes(scale)
         return range(1, 1 + (scale.largest_edge if self.aggregator == "edge" else scale.clients))
 
@@ -130,7 +131,7 @@ class GroupedParams(GroupSlots):
         enough = self.wait_for_members(asked, self.wanted(asked)).wanted
         if enough < least:
             return "wait_for_members", too_soon(enough, asked, least, "'min_members'")
-        least = least_members(self.group_operation, asked)
+        least = self.group_operation.least_members(asked)
         if enough < least:
             return "wait_for_members", too_soon(enough, asked, least, f"'{self.group_operation.kind}'")
         return None
@@ -159,10 +160,10 @@ def grouped(session: Session, params: GroupedParams) -> Steps:
             how = getattr(params, key)
             check_deadline(session, key, how, params.local, first_bytes, full_bytes, at_edges, within)
     session.begin(model)
-    needs = (*params.formation.plugin.facts["needs"], *params.sampling.plugin.facts["needs"])
+    needs = (*params.formation.plugin.facts.needs, *params.sampling.plugin.facts.needs)
     estimates = yield from learn(session, needs, params.estimator, enquiry(session, params))
     groups: list[Group] = []
-    headers = Headers(session, params) if params.training.plugin.facts.get("headers") else None
+    headers = Headers(session, params) if params.training.plugin.facts.headers else None
     clusters = one_cluster(model, session.scenario.topology.clients)
     trained = False  # whether any group came back so far
     for t in itertools.count(1):
@@ -235,11 +236,10 @@ def global_round(
 
 def scheduled(session: Session, params: GroupedParams, t: int) -> GroupedParams:
     """The parameters with as many groups as the schedule wants in a round, where it says so."""
-    rule = params.schedule.plugin.facts.get("count")
-    if rule is None:
+    count = params.schedule.groups(t - 1, session.scenario.topology.clients)
+    if count is None:
         return params
-    count = rule(t - 1, session.scenario.topology.clients, params.schedule.params)
-    formation = replace(params.formation, params=params.formation.params.model_copy(update={"groups": count}))
+    formation = params.formation.but(params.formation.params.model_copy(update={"groups": count}))
     return params.model_copy(update={"formation": formation})
 
 
@@ -259,7 +259,7 @@ def sample(session: Session, params: GroupedParams, groups: Sequence[Group], t: 
     picked = draw(log_weights, params.sampled(len(groups)), stream(session.seed, "sampling", t))
     chosen = [participants(session, params, groups[i], t) for i in picked]
     samples = session.lab.clients.samples
-    apart = params.training.plugin.facts.get("headers", False)  # then groups do not train on all samples that there are
+    apart = params.training.plugin.facts.headers  # then groups do not train on all samples that there are
     total = sum(int(g.held(samples, g.members).sum()) for g in groups) if apart else int(samples.sum())
     return chosen, Draws(log_weights, {group.number: int(i) for group, i in zip(chosen, picked, strict=True)}, total)
 

@@ -38,7 +38,11 @@ class Headers:
         check_distillable(session.lab.sample_shape)
         self._session = session
         self._slots = slots
-        self._params: DistillationParams = slots.training.params
+        if not isinstance(slots.training.params, DistillationParams):
+            raise slots.training.broken(
+                "with TrainingFacts(headers=True), its parameters derive from DistillationParams"
+            )
+        self._params = slots.training.params
         self._distilled: dict[int, ReceivedData] = {}  # what clients have distilled, and keep
         self._formed: Sequence[Group] = ()
         self._settled: dict[int, Group] = {}

@@ -13,6 +13,7 @@ from functools import partial
 import numpy as np
 from pydantic import Field
 
+from emulator.contracts.methods import MethodFacts, methods
 from emulator.learning.lab import Handle
 from emulator.ledger import Tag
 from emulator.methods.cluster_models import CLUSTERS, Clusters, cluster_row
@@ -22,7 +23,7 @@ from emulator.methods.session import NOBODY_LEFT, Session
 from emulator.methods.slots import OneServer
 from emulator.methods.training import Group, averaged
 from emulator.methods.waiting import gather
-from emulator.registry import Scale, methods
+from emulator.registry import Scale
 from emulator.scenario.schema import Count
 from emulator.world.world import Steps, StepsTo
 
@@ -39,7 +40,7 @@ class IfcaParams(OneServer):
             yield "clusters", f"{self.clusters} models, but only {scale.clients} clients"
 
 
-@methods.register("ifca", IfcaParams, clusters=True, tables=(CLUSTERS,))
+@methods.register("ifca", IfcaParams, MethodFacts(clusters=True, tables=(CLUSTERS,)))
 def ifca(session: Session, params: IfcaParams) -> Steps:
     """Several models sent to every client, which trains the one that fits its data best (IFCA)."""
     world, lab = session.world, session.lab

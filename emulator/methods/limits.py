@@ -9,11 +9,12 @@ import logging
 import math
 from collections.abc import Sequence
 
+from emulator.contracts.learning import LocalRule
+from emulator.contracts.methods import Waiting
 from emulator.errors import HflError, InputError
 from emulator.methods.session import Session
 from emulator.methods.slots import GroupSlots
 from emulator.methods.training import Group
-from emulator.registry import Chosen
 from emulator.units import TIME
 from emulator.world.fleet import CLOUD
 
@@ -23,8 +24,8 @@ log = logging.getLogger(__name__)
 def check_deadline(
     session: Session,
     key: str,
-    how: Chosen,
-    local: Chosen,
+    how: Waiting,
+    local: LocalRule,
     down_bytes: int,
     up_bytes: int,
     at_edges: bool,
@@ -35,7 +36,7 @@ def check_deadline(
     Without ``rounds`` it is a server's deadline for its clients: an edge's or the cloud's. With them it is the cloud's for whole
     groups, in each of which so many such rounds take place.
     """
-    after_s = getattr(how.params, "after", None)
+    after_s = how.after_s
     if after_s is None:
         return
     world, samples, params = session.world, session.lab.clients.samples, local.params
@@ -63,7 +64,7 @@ def check_deadline(
 
 def check_groups(params: GroupSlots, groups: Sequence[Group], t: int) -> None:
     """Raises `InputError` where no group can end a round, although everybody is there; before the first, warns of some."""
-    if params.training.plugin.facts.get("headers"):
+    if params.training.plugin.facts.headers:
         return  # one member trains for all, and is enough
     sizes = sorted({len(group.members) for group in groups})
     for key, message in params.hindered(sizes):
@@ -82,7 +83,7 @@ def check_trained(session: Session, trained: bool, *keys: str) -> None:
     if trained or not session.rounds:
         return
     params = session.scenario.method.params
-    short = [f"'method.{key}.after'" for key in keys if getattr(getattr(params, key).params, "after", None) is not None]
+    short = [f"'method.{key}.after'" for key in keys if getattr(params, key).after_s is not None]
     before = f" before {' or '.join(short)}" if short else ""
     message = f"nothing was trained: in no round (of {session.rounds}) did a model come back{before}"
     if session.world.all_present:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from emulator.contracts.learning import LocalRule
 from emulator.learning.interface import AnyLab
 from emulator.learning.lab import Handle
-from emulator.learning.rules import Rule
-from emulator.registry import Chosen
 
 
 class RuleMemory:
@@ -15,8 +14,8 @@ class RuleMemory:
     trained have the state zero.
     """
 
-    def __init__(self, lab: AnyLab, local: Chosen, clients: int) -> None:
-        self.rule: Rule = local()
+    def __init__(self, lab: AnyLab, local: LocalRule, clients: int) -> None:
+        self.rule = local()
         self._lab = lab
         self._clients = clients
         self._shared = lab.zeros()

@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 import simpy
-from pydantic import Field
 
 from devices.compute import PASSES
 from emulator.accounting import Meter
+from emulator.contracts.learning import LocalRule, MeasurementChoice
 from emulator.errors import quote_all
 from emulator.grouping.diagnostics import Grouping
 from emulator.grouping.topology import Place
@@ -30,7 +30,6 @@ from emulator.ledger import EVALUATION, HOPS, Tag
 from emulator.methods.attacks import Attack
 from emulator.methods.cluster_models import CLUSTER_METRICS, Clusters, cluster_metrics, one_cluster
 from emulator.methods.memory import RuleMemory
-from emulator.registry import Chosen, Params
 from emulator.scenario.declared import metrics_columns_of, tables_of
 from emulator.scenario.schema import Scenario
 from emulator.tables import check_columns
@@ -60,12 +59,6 @@ class ReceivedData:
     client: int
     samples: int
     data: Distilled
-
-
-class MethodParams(Params):
-    """What every method has: the name of the preset that it came from, if any, for legends."""
-
-    preset: str = Field("", description="the published method that this one starts from")
 
 
 @dataclass
@@ -153,7 +146,7 @@ class Session:
     def judges_clusters(self) -> bool:
         """Whether accuracies by cluster and by client are measured too."""
         wanted, partition = self.scenario.evaluate.clusters, self.scenario.data.partition
-        makes = partition.plugin.facts.get("clusters") or self.scenario.method.plugin.facts.get("clusters")
+        makes = partition.plugin.facts.clusters or self.scenario.method.plugin.facts.clusters
         return bool(makes) if wanted is None else wanted
 
     def note(self, table: str, row: dict[str, Any]) -> None:
@@ -196,7 +189,7 @@ class Session:
         self,
         client: int,
         model: Handle,
-        local: Chosen,
+        local: LocalRule,
         tag: Tag,
         turn: int = 0,
         memory: RuleMemory | None = None,
@@ -244,7 +237,7 @@ class Session:
     def measure(
         self,
         ask: Callable[[Begun], simpy.Event],
-        measurement: Chosen | str,
+        measurement: MeasurementChoice | str,
         models: Sequence[Handle],
         client: int | None = None,
     ) -> StepsTo[np.ndarray | None]:
@@ -264,7 +257,7 @@ class Session:
         return (yield from self.work(lambda begun: self.world.compute(client, flops, held, tag, begun), begin))
 
     def train_at_server(
-        self, server: str, model: Handle, clients: Sequence[int], local: Chosen, tag: Tag
+        self, server: str, model: Handle, clients: Sequence[int], local: LocalRule, tag: Tag
     ) -> StepsTo[Trained]:
         """Training on a server's device, on the samples of these clients, which it has."""
         how, samples = local.params, int(self.lab.clients.samples[list(clients)].sum())

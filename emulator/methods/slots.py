@@ -7,9 +7,12 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from emulator.contracts.grouping import Formation
+from emulator.contracts.learning import LocalRule
+from emulator.contracts.methods import Estimator, MethodParams, Training, Waiting, estimators
+from emulator.contracts.world import GroupOperation
 from emulator.errors import quote_all
-from emulator.methods.session import MethodParams
-from emulator.registry import Estimator, Formation, GroupOperation, LocalRule, Scale, Training, Waiting, estimators
+from emulator.registry import Scale
 from emulator.scenario.schema import Count
 from emulator.world.fleet import CLOUD, Fleet
 
@@ -47,7 +50,7 @@ class OneServer(MethodParams):
         if self.local().remember is not None:
             yield "local", f"'{self.local.kind}' has a memory that belongs to one global model; take another"
         everybody, enough = scale.clients, self.wait_for_members(scale.clients, scale.clients).wanted
-        count = getattr(self.wait_for_members.params, "count", None) or 0
+        count = self.wait_for_members.count or 0
         if count > everybody:
             yield "wait_for_members.count", f"waits for {count}, but there are only {everybody} clients"
         if self.min_members > everybody:
@@ -89,21 +92,23 @@ class GroupSlots(MethodParams):
             yield "aggregator", "there are no edges; say 'cloud' or give topology.edges"
             return
         here = scale.smallest_edge if self.aggregator == "edge" else scale.clients
-        smallest = self.formation.plugin.facts["smallest"](self.formation.params)
-        if self.formation.plugin.facts.get("per_class") and not self.estimator.plugin.facts.get("per_class"):
-            able = quote_all(name for name in estimators.names() if estimators[name].facts.get("per_class"))
+        smallest = self.formation.plugin.facts.smallest(self.formation.params)
+        if self.formation.plugin.facts.per_class and not self.estimator.plugin.facts.per_class:
+            able = quote_all(name for name in estimators.names() if estimators[name].facts.per_class)
             yield "estimator", f"'{self.formation.kind}' needs a number for each class; estimators that say one: {able}"
         if smallest > here and not any(True for _ in self.formation.params.problems(scale)):
             where = "the smallest edge has" if self.aggregator == "edge" else "there are"
-            asked = "the groups asked for need" if "most" in self.formation.plugin.facts else "groups of at least"
+            asked = (
+                "the groups asked for need" if self.formation.plugin.facts.most is not None else "groups of at least"
+            )
             yield "formation", f"{asked} {smallest} clients, but {where} only {here}"
-        if self.training.plugin.facts.get("chain") and not self.group_operation.plugin.facts.get("alone"):
+        if self.training.plugin.facts.chain and not self.group_operation.plugin.facts.alone:
             yield (
                 "group_operation",
                 f"'{self.training.kind}' members work one after another; there is nothing to do together",
             )
-        if self.training.plugin.facts.get("headers"):
-            if not self.group_operation.plugin.facts.get("alone"):
+        if self.training.plugin.facts.headers:
+            if not self.group_operation.plugin.facts.alone:
                 yield (
                     "group_operation",
                     f"with '{self.training.kind}' one member trains for all; there is nobody to do it with",
@@ -117,8 +122,8 @@ class GroupSlots(MethodParams):
         """Numbers of members that groups can have, as far as they are known before groups are formed: some, the largest last."""
         facts, at_edges = self.formation.plugin.facts, self.aggregator == "edge"
         places = {scale.smallest_edge, scale.largest_edge} if at_edges else {scale.clients}
-        largest = max(facts["largest"](self.formation.params, n) if "largest" in facts else n for n in places)
-        least = 1 if "most" in facts else facts["smallest"](self.formation.params)
+        largest = max(n if facts.largest is None else facts.largest(self.formation.params, n) for n in places)
+        least = facts.smallest(self.formation.params) if facts.most is None else 1
         if self.formation.kind == "all":
             least = min(places)
         return (*range(least, largest, max(1, (largest - least) // PROBED)), largest)
@@ -146,6 +151,6 @@ class GroupSlots(MethodParams):
         facts = self.formation.plugin.facts
         if self.formation.kind == "all":
             return places
-        if "most" in facts:
-            return places * int(facts["most"](self.formation.params, -(-scale.clients // places)))
-        return scale.clients // int(facts["smallest"](self.formation.params))
+        if facts.most is not None:
+            return places * facts.most(self.formation.params, -(-scale.clients // places))
+        return scale.clients // facts.smallest(self.formation.params)

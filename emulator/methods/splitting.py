@@ -14,10 +14,12 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
+from emulator.contracts.learning import MeasurementChoice
+from emulator.contracts.methods import Halves, Reading, bipartitions, split_times
 from emulator.learning.interface import AnyLab
 from emulator.learning.lab import Handle
 from emulator.learning.measurements import TrendsParams
-from emulator.registry import Chosen, NoParams, Params, bipartitions, split_times
+from emulator.registry import NoParams, Params
 from emulator.scenario.schema import Count
 
 _ROUNDING = 1e-9  # of cosines
@@ -88,35 +90,6 @@ class Watch:
         return 6.0 * (facts.parameters if layer is None else facts.layers[layer][1])
 
 
-@dataclass(frozen=True)
-class Reading:
-    """Whether it is time to split a cluster; by which layer (None: all parameters), and how unstable each member is in it.
-
-    ``agreed``: the members agree so well that they are better left together. ``stability`` [members of this
-    round, layers] and the weights that were ``kept`` for it [layers] are for the run folder; None where they are not known.
-    ``flops`` is what the server computed.
-    """
-
-    ripe: bool
-    agreed: bool = False
-    layer: int | None = None
-    unstable: dict[int, float] = field(default_factory=dict)
-    stability: np.ndarray | None = None
-    kept: np.ndarray | None = None
-    flops: float = 0.0
-
-
-@dataclass(frozen=True)
-class Halves:
-    """A cluster in two: those like the reference (or the first half), and the others. ``cosines`` counts the evaluations."""
-
-    like: Sequence[int]
-    unlike: Sequence[int]
-    reference: int | None
-    cosines: int
-    flops: float
-
-
 class StabilityParams(Params):
     """What counts as stable, in units of the learning rate."""
 
@@ -147,7 +120,7 @@ def stability(watch: Watch, params: StabilityParams) -> Reading:
     """
     threshold = 0.0 if params.selection is None else params.selection * watch.step_size
     ready = [c for c in watch.back if len(watch.records[c].latest) == 3]
-    measurement = Chosen("measurement", "trends", TrendsParams(changed_by=threshold))
+    measurement = MeasurementChoice("trends", TrendsParams(changed_by=threshold))
     subjects = [
         ([*watch.records[c].latest, *(() if params.selection is None else watch.records[c].first)], None) for c in ready
     ]

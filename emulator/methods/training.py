@@ -14,18 +14,20 @@ from typing import TypeVar
 import numpy as np
 from pydantic import Field
 
+from emulator.contracts.learning import LocalRule
+from emulator.contracts.methods import Patience, TrainingFacts, Waiting, trainings
+from emulator.contracts.world import GroupOperation
 from emulator.learning.distillation import DistillationParams
 from emulator.learning.lab import Handle, Trained, Training
 from emulator.ledger import Tag
 from emulator.methods.memory import RuleMemory
 from emulator.methods.session import ReceivedData, Session
-from emulator.methods.waiting import Patience, gather
-from emulator.registry import Chosen, NoParams, Params, trainings
+from emulator.methods.waiting import gather
+from emulator.registry import NoParams, Params
 from emulator.rng import stream
 from emulator.scenario.schema import Count
 from emulator.world.batch import Work
 from emulator.world.meetings import operate, recover
-from emulator.world.operations import least_members
 from emulator.world.world import Steps, StepsTo
 
 T = TypeVar("T")
@@ -64,8 +66,8 @@ class GroupRound:
 
     round: int
     group_round: int
-    local: Chosen
-    operation: Chosen
+    local: LocalRule
+    operation: GroupOperation
     memory: RuleMemory
     down_bytes: int  # of a model on its way to a member; 0 where members make the initial model themselves from a seed
     up_bytes: int
@@ -75,7 +77,7 @@ class GroupRound:
 class Waits:
     """For whom a group waits: how long, for how many (``wanted``, before over-selection), and the ``least`` it needs to go on."""
 
-    how: Chosen
+    how: Waiting
     wanted: int
     least: int
 
@@ -117,7 +119,7 @@ def train_members(
         trained = yield from together(session, group, asked, model, at)
     else:
         trained = yield from side_by_side(session, group, asked, model, at, waits)
-    if len(trained) < max(waits.least, least_members(at.operation, len(asked))):
+    if len(trained) < max(waits.least, at.operation.least_members(len(asked))):
         return None
     if not world.was_up(group.aggregator, started_s):
         return None
@@ -144,7 +146,7 @@ def together(
     work = Work(samples, local.epochs, local.batch_size, at.memory.rule.step_flops)
     train, of = session.lab.train, at.memory.of
     trained = {c: train(Training(model, c, at.local, at.round, at.group_round, of(c), extra)) for c in asked}
-    if at.operation.plugin.facts.get("alone", False):
+    if at.operation.plugin.facts.alone:
         yield crew.exchange(work, at.down_bytes, at.up_bytes, tag)
     else:
         arrivals_s = yield crew.receive(at.down_bytes, tag)
@@ -159,7 +161,7 @@ def side_by_side(
     """The members' work, each one's on its own. Returns what came of it for those who stayed, and for whom the group waited."""
     world, names, server = session.world, session.world.fleet.client_names, group.aggregator
     tag = Tag("model", at.round, group.number, at.group_round)
-    meets = not at.operation.plugin.facts.get("alone", False)
+    meets = not at.operation.plugin.facts.alone
     started_s, patience = world.now, waits.how(len(asked), waits.wanted)
     give_up = partial(world.give_up, at.round, group.number)
 
@@ -205,7 +207,7 @@ class SequentialParams(Params):
     )
 
 
-@trainings.register("sequential", SequentialParams, chain=True)
+@trainings.register("sequential", SequentialParams, TrainingFacts(chain=True))
 def sequential(
     session: Session, group: Group, model: Handle, at: GroupRound, waits: Waits, params: SequentialParams
 ) -> Steps:
@@ -259,7 +261,7 @@ def sequential(
     return GroupResult(latest, members, int(session.lab.clients.samples[list(members)].sum()))
 
 
-@trainings.register("distilled", DistillationParams, headers=True)
+@trainings.register("distilled", DistillationParams, TrainingFacts(headers=True))
 def distilled(
     session: Session, group: Group, model: Handle, at: GroupRound, waits: Waits, params: DistillationParams
 ) -> Steps:

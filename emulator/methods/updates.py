@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from emulator.contracts.methods import Halves, Reading
 from emulator.grouping.cluster_agreement import adjusted_rand_index, purity
 from emulator.methods.session import Session
-from emulator.methods.splitting import Halves, Reading, Watch
+from emulator.methods.splitting import Watch
 from emulator.tables import Table
 
 STABILITY = Table(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 
@@ -12,18 +11,11 @@ import simpy
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from emulator.registry import NoParams, Params, waitings
+from emulator.contracts.methods import Patience, waitings
+from emulator.registry import NoParams, Params
 from emulator.scenario.schema import Count
 from emulator.units import PositiveSeconds
 from emulator.world.world import StepsTo, World
-
-
-@dataclass(frozen=True)
-class Patience:
-    """Waits for the first ``wanted``, but no longer than ``seconds``."""
-
-    wanted: int
-    seconds: float = math.inf
 
 
 class DeadlineParams(Params):

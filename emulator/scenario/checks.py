@@ -8,7 +8,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from devices.profile import find_profile
-from emulator.errors import InputError
+from emulator.conformance import place_of
+from emulator.contracts.grouping import ESTIMATES, FormationChoice, SamplingChoice
+from emulator.contracts.methods import TrainingChoice, estimators
+from emulator.errors import InputError, suggestion
 from emulator.registry import Scale, choices
 from emulator.scenario.contents import content
 from emulator.scenario.declared import shared_tables
@@ -72,43 +75,37 @@ def _of_disturbances(scenario: Scenario) -> Iterator[tuple[Path_, str]]:
 def _of_attacks(scenario: Scenario) -> Iterator[tuple[Path_, str]]:
     """Attacks on groups, where the method has none in which clients train on their own labels."""
     attack, method = scenario.attacks, scenario.method
-    if attack is None or not attack.plugin.facts.get("groups"):
+    if attack is None or not attack.plugin.facts.groups:
         return
     if "formation" not in type(method.params).model_fields:
         message = f"'{attack.kind}' attackers sit in groups, and method '{method.kind}' forms none"
         yield ("attacks",), f"{message}; take one that does, such as 'fedseq' or 'fedavg'"
-    elif method.params.training.plugin.facts.get("headers"):
-        message = (
-            f"'{attack.kind}' swaps labels in local training, and with '{method.params.training.kind}' headers alone"
-        )
-        yield ("attacks",), f"{message} train, on what others distilled; take 'sequential' or 'parallel' training"
+        return
+    for _, training in choices(method.params):
+        if isinstance(training, TrainingChoice) and training.plugin.facts.headers:
+            message = f"'{attack.kind}' swaps labels in local training, and with '{training.kind}' headers alone"
+            yield ("attacks",), f"{message} train, on what others distilled; take 'sequential' or 'parallel' training"
 
 
 def scale_of(scenario: Scenario) -> Scale:
     """How large everything in the scenario is, as far as it is known before data is read."""
-    total = _known_of_set(scenario, "train_samples")
+    total = scenario.data.set.train_samples
     return Scale(
         clients=scenario.topology.clients,
         edges=scenario.topology.edges,
         smallest_edge=min(len(block) for block in scenario.topology.clients_of_edges()),
-        classes=_known_of_set(scenario, "classes"),
+        classes=scenario.data.set.classes,
         train_samples=None if total is None else total - _public_samples(scenario),
         public=scenario.data.public,
         own_public=scenario.data.public_set is None,
-        shape=_known_of_set(scenario, "shape"),
-        owners=bool(scenario.data.set.plugin.facts.get("owners")),
-        clusters=bool(scenario.data.partition.plugin.facts.get("clusters")),
+        shape=scenario.data.set.shape,
+        owners=bool(scenario.data.set.plugin.facts.owners),
+        clusters=scenario.data.partition.plugin.facts.clusters,
     )
 
 
-def _known_of_set(scenario: Scenario, name: str) -> Any:
-    """What the data set declares under this name, or its user gives in a parameter of it; None where neither is."""
-    chosen = scenario.data.set
-    return chosen.plugin.facts.get(name, getattr(chosen.params, name, None))
-
-
 def _public_samples(scenario: Scenario) -> int:
-    return scenario.data.kept_back * (_known_of_set(scenario, "classes") or 0)
+    return scenario.data.kept_back * (scenario.data.set.classes or 0)
 
 
 def _of_devices(topology: Topology) -> Iterator[tuple[Path_, str]]:
@@ -164,7 +161,12 @@ def _of_latencies(topology: Topology) -> Iterator[tuple[Path_, str]]:
 
 
 def _of_choices(value: Any, path: Path_, scale: Scale) -> Iterator[tuple[Path_, str]]:
-    """What each plug-in says of its own parameters in a fleet of this scale."""
+    """What each plug-in says of its own parameters in a fleet of this scale, and what it needs that nobody says."""
     for place, chosen in choices(value, path):
+        if isinstance(chosen, FormationChoice | SamplingChoice):
+            known = (ESTIMATES, *estimators.names())
+            for need in (n for n in chosen.plugin.facts.needs if n not in known):
+                who = f"'{chosen.kind}' ({place_of(chosen.plugin.function)}) needs '{need}', which is no estimator"
+                yield place, f"{who}; {suggestion(need, known)}"
         for key, message in chosen.params.problems(scale):
             yield (*place, *(key.split(".") if key else ())), message

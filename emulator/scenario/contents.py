@@ -6,8 +6,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
+from emulator.contracts.files import TraceFormat, trace_formats
 from emulator.errors import InputError, quote_all
-from emulator.registry import Chosen, Params, trace_formats
+from emulator.registry import Params
 from traces.content import Content, DeviceMix, LatencyMatrix, Trace
 from traces.reading import find, read
 
@@ -20,14 +21,14 @@ _WHAT: dict[type[Content], str] = {
 }
 
 
-def content(file: str, chosen: Chosen | None, wanted: type[C], key: str, file_key: str = "file") -> C:
+def content(file: str, chosen: TraceFormat | None, wanted: type[C], key: str, file_key: str = "file") -> C:
     """What a file or a bundled sample holds; without a format it is told by the content.
 
     A relative path counts from the current folder. Raises `InputError` with the scenario key where the file cannot be read,
     or holds something else than what is ``wanted``: ``key`` names the section, ``file_key`` its key that names the file.
     """
-    if chosen is not None and chosen.plugin.facts.get("gives", wanted) is not wanted:
-        able = quote_all(n for n in trace_formats.names() if trace_formats[n].facts.get("gives") is wanted)
+    if chosen is not None and chosen.plugin.facts.gives is not wanted:
+        able = quote_all(n for n in trace_formats.names() if trace_formats[n].facts.gives is wanted)
         raise InputError(f"format '{chosen.kind}' is not for {_WHAT[wanted]}; these are: {able}", f"{key}.format")
     try:
         path = find(file)

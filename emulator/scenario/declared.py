@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from emulator.registry import Chosen
+from emulator.contracts.methods import AttackChoice, MethodChoice
 from emulator.scenario.schema import Scenario
 from emulator.tables import Table
 
@@ -14,7 +14,7 @@ def tables_of(scenario: Scenario) -> dict[str, Table]:
 
 def metrics_columns_of(scenario: Scenario) -> tuple[str, ...]:
     """The further columns that the scenario's method adds to ``metrics.csv``."""
-    return tuple(scenario.method.plugin.facts.get("columns", ()))
+    return scenario.method.plugin.facts.columns
 
 
 def shared_tables(scenario: Scenario) -> list[str]:
@@ -22,5 +22,5 @@ def shared_tables(scenario: Scenario) -> list[str]:
     return sorted({table.name for table in _tables(scenario.method)} & {t.name for t in _tables(scenario.attacks)})
 
 
-def _tables(chosen: Chosen | None) -> tuple[Table, ...]:
-    return () if chosen is None else tuple(chosen.plugin.facts.get("tables", ()))
+def _tables(chosen: MethodChoice | AttackChoice | None) -> tuple[Table, ...]:
+    return () if chosen is None else chosen.plugin.facts.tables

@@ -13,8 +13,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from emulator.contracts.methods import methods
 from emulator.errors import quote_all, suggestion
-from emulator.registry import methods
 from emulator.yamlfile import Document, Path_, load
 
 # What a comparison (`output.against`) carries over from the scenario's own method: how clients train, not how they are grouped.

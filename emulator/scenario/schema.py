@@ -13,8 +13,12 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, StringConstraints, TypeAdapter, WrapValidator, model_validator
 from pydantic_core import PydanticCustomError
 
+from emulator.contracts.files import TraceFormat, TraceGenerator
+from emulator.contracts.learning import DataSet, Model, Partition
+from emulator.contracts.methods import Attack, Method
+from emulator.contracts.world import Fault
 from emulator.files import slug
-from emulator.registry import Attack, DataSet, Fault, Method, Model, Params, Partition, TraceFormat, TraceGenerator
+from emulator.registry import Params
 from emulator.units import BitsPerSecond, ClientSeconds, PositiveBytes, PositiveSeconds, Seconds
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9 _.+-]*$"

@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from emulator.contracts.files import FigureChoice
 from emulator.errors import InputError, Problem, quote_all
-from emulator.registry import Chosen
 from emulator.scenario.load import Loaded, check
 from emulator.study.expand import VARIANT, covers
 from emulator.study.names import text_of
@@ -67,7 +67,7 @@ def wrong_baseline(
 def wrong_drawings(
     document: Document,
     at: Path_,
-    figures: Sequence[Chosen],
+    figures: Sequence[FigureChoice],
     columns: Sequence[str],
     entries: Sequence[tuple[str, Mapping[str, Any]]],
 ) -> Iterator[Problem]:

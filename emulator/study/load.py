@@ -12,9 +12,9 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from emulator import yamlfile
+from emulator.contracts.files import FigureChoice
 from emulator.errors import Problem, ScenarioError, quote_all, suggestion
 from emulator.explain import explain
-from emulator.registry import Chosen
 from emulator.scenario import bundled as bundled_scenarios
 from emulator.scenario.load import Loaded, find, is_study, parse_change, ready
 from emulator.scenario.schema import name_of
@@ -177,7 +177,9 @@ def _misplaced(study: Study, document: Document) -> Iterator[Problem]:
 
 def _of_figures(study: Study, document: Document) -> Iterator[Problem]:
     taken: dict[str, str] = {}
-    drawn: list[tuple[Path_, tuple[Chosen, ...], tuple[str, ...]]] = [(("figures",), study.figures, columns_of(study))]
+    drawn: list[tuple[Path_, tuple[FigureChoice, ...], tuple[str, ...]]] = [
+        (("figures",), study.figures, columns_of(study))
+    ]
     if study.whatif is not None:
         drawn.append((("whatif", "figures"), study.whatif.figures, whatif.columns_of(study)))
     for path, figures, columns in drawn:

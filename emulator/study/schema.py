@@ -8,8 +8,9 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, PlainValidator, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
+from emulator.contracts.files import Figure
 from emulator.errors import InputError, quote_all, suggestion
-from emulator.registry import Figure, Params
+from emulator.registry import Params
 from emulator.scenario.schema import Name
 from emulator.study.names import short_names, text_of
 

@@ -18,11 +18,10 @@ import simpy
 
 from devices.compute import PASSES, inference_s
 from devices.profile import DeviceProfile
+from emulator.contracts.world import GroupOperation, Meeting, OperationCost
 from emulator.ledger import COMPUTE, GROUP_OPERATION, TRANSFER, Tag
-from emulator.registry import Chosen
 from emulator.world.fleet import ClientRoutes, Numbers
 from emulator.world.network import EVERYONE, Instants, Places, at, last
-from emulator.world.operations import Meeting, OperationCost
 from emulator.world.simpy_internals import happen, happens_at
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ class Batch:
     def __init__(self, world: World) -> None:
         self.world = world
         self._unit_s: dict[tuple[int, int], npt.NDArray[np.float64]] = {}
-        self._costs: dict[tuple[int, int, int, int, int], tuple[Chosen, dict[int, OperationCost]]] = {}
+        self._costs: dict[tuple[int, int, int, int, int], tuple[GroupOperation, dict[int, OperationCost]]] = {}
         self._crews: dict[tuple[str, tuple[int, ...]], Crew] = {}
 
     def crew(self, server: str, clients: Sequence[int]) -> Crew:
@@ -88,7 +87,7 @@ class Batch:
 
     def costs(
         self,
-        operation: Chosen,
+        operation: GroupOperation,
         server: DeviceProfile,
         kinds: Sequence[int],
         vectors: int,
@@ -188,7 +187,9 @@ class Crew:
             start = happens_at(env, start_s)
             start.callbacks.append(lambda _, places=everyone[starts_s == start_s]: send(places))  # type: ignore[misc]
 
-    def train_and_operate(self, work: Work, operation: Chosen, vectors: int, tag: Tag, starts_s: Instants) -> Steps:
+    def train_and_operate(
+        self, work: Work, operation: GroupOperation, vectors: int, tag: Tag, starts_s: Instants
+    ) -> Steps:
         """Each client trains, from an instant of its own; then a group operation: all compute, then all send, then all receive.
 
         ``vectors`` says how many vectors of the model's size each member brings.

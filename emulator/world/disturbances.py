@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
+from emulator.contracts.world import FaultEffect, FleetSize
 from emulator.rng import stream
 from emulator.scenario.schema import Scenario
-from emulator.world.faults import FaultEffect, FleetSize
 from emulator.world.fleet import client_name
 from emulator.world.overtime import OverTime, Product, next_not_zero, next_zero
 from emulator.world.played import DIRECTIONS, availabilities

@@ -7,45 +7,21 @@ target's own, so that what happens to one does not depend on the others.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from emulator.registry import Params, Scale, faults
+from emulator.contracts.world import FaultEffect, FleetSize, RngOf, faults
+from emulator.registry import Params, Scale
 from emulator.units import PositiveSeconds, Seconds
 from emulator.world.fleet import client_name, edge_name
 from emulator.world.overtime import Spells, by_chance, merge_intervals
 
 Number = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(gt=0, le=1)]
-RngOf = Callable[[str], np.random.Generator]
-
-
-@dataclass(frozen=True)
-class FleetSize:
-    """How many clients and edges there are."""
-
-    clients: int
-    edges: int
-
-
-@dataclass(frozen=True)
-class FaultEffect:
-    """What a fault does: 0 in a spell of ``nodes`` means down, of ``links`` (by edge) no bandwidth; ``speeds`` are factors.
-
-    ``breaks_transfers``: what is on a link when it goes out is lost; otherwise it waits. ``moves``: clients of an edge that is
-    down are served by another one.
-    """
-
-    nodes: dict[str, Spells] = field(default_factory=dict)
-    links: dict[str, Spells] = field(default_factory=dict)
-    speeds: dict[int, Spells] = field(default_factory=dict)
-    breaks_transfers: bool = False
-    moves: bool = False
 
 
 class When(Params):

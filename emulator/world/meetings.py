@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from emulator.contracts.world import GroupOperation, OperationCost
 from emulator.ledger import GROUP_OPERATION, Tag
-from emulator.registry import Chosen
-from emulator.world.operations import OperationCost
 from emulator.world.world import StepsTo, World
 
 
 def operate(
-    world: World, members: Sequence[int], aggregator: str, operation: Chosen, vectors: int, size: int, tag: Tag
+    world: World, members: Sequence[int], aggregator: str, operation: GroupOperation, vectors: int, size: int, tag: Tag
 ) -> StepsTo[list[int]]:
     """A group operation between clients and their aggregator; returns the members that stayed to the end.
 
@@ -26,7 +25,7 @@ def operate(
 
 
 def recover(
-    world: World, members: Sequence[int], aggregator: str, operation: Chosen, vectors: int, size: int, tag: Tag
+    world: World, members: Sequence[int], aggregator: str, operation: GroupOperation, vectors: int, size: int, tag: Tag
 ) -> StepsTo[list[int]]:
     """What those who are left of ``size`` members pay, beside `operate`, for those who dropped out."""
     whole = _costs(world, aggregator, members, operation, vectors, size, 0)
@@ -41,7 +40,13 @@ def recover(
 
 
 def _costs(
-    world: World, aggregator: str, members: Sequence[int], operation: Chosen, vectors: int, size: int, dropped: int
+    world: World,
+    aggregator: str,
+    members: Sequence[int],
+    operation: GroupOperation,
+    vectors: int,
+    size: int,
+    dropped: int,
 ) -> list[OperationCost]:
     kinds = world.batch.kind_of[list(members)].tolist()
     return world.batch.costs(operation, world.fleet.device(aggregator), kinds, vectors, size, dropped)

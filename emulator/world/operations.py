@@ -5,44 +5,18 @@ An operation costs each member seconds on its own device, and bytes to and from 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from devices.profile import Curve, DeviceProfile
+from devices.profile import Curve
+from emulator.contracts.world import GroupOperation, GroupOperationFacts, Meeting, OperationCost, group_operations
 from emulator.errors import InputError
-from emulator.registry import Chosen, GroupOperation, NoParams, Params, group_operations
+from emulator.registry import NoParams, Params
 from emulator.units import Seconds
 
 KEY = "method.group_operation"
-
-
-@dataclass(frozen=True)
-class Meeting:
-    """One member's part in one operation: its device and the aggregator's, how many members, and how large what they bring.
-
-    ``vectors`` of the model's size are brought by each member: SCAFFOLD brings two. ``dropped`` of the members that it was
-    planned for are gone before their contributions arrived.
-    """
-
-    device: DeviceProfile
-    server: DeviceProfile
-    size: int
-    parameters: int
-    vectors: int = 1
-    dropped: int = 0
-
-
-@dataclass(frozen=True)
-class OperationCost:
-    """What one member pays."""
-
-    seconds: float
-    up_bytes: int
-    down_bytes: int
 
 
 # The device's curve for secure aggregation, by the vectors that each member brings.
@@ -99,12 +73,6 @@ class SumParams(Params):
     )
 
 
-def least_members(operation: Chosen, size: int) -> int:
-    """How many of ``size`` members must stay to the end for an operation to give a result."""
-    rule: Callable[[int, Any], int] | None = operation.plugin.facts.get("least")
-    return 1 if rule is None else rule(size, operation.params)
-
-
 def _least_of_protocol(size: int, params: SecureAggregationParams) -> int:
     if params.model == "quadratic" or size == 1:
         return 1
@@ -113,13 +81,13 @@ def _least_of_protocol(size: int, params: SecureAggregationParams) -> int:
     return threshold_of(size, params.threshold)
 
 
-@group_operations.register("none", alone=True)
+@group_operations.register("none", facts=GroupOperationFacts(alone=True))
 def none(at: Meeting, params: NoParams) -> OperationCost:
     """No group operation: models are averaged in the clear, at no charge."""
     return OperationCost(0.0, 0, 0)
 
 
-@group_operations.register("secure-aggregation", SecureAggregationParams, least=_least_of_protocol)
+@group_operations.register("secure-aggregation", SecureAggregationParams, GroupOperationFacts(least=_least_of_protocol))
 def secure_aggregation(at: Meeting, params: SecureAggregationParams) -> OperationCost:
     """Secure aggregation (Bonawitz et al., CCS 2017): a quadratic curve (S2 Eq. 5), or the steps of the protocol.
 
@@ -145,13 +113,13 @@ def backdoor_detection(at: Meeting, params: CurveParams) -> OperationCost:
 
 
 def _least_of_all(size: int, params: SumParams) -> int:
-    return max(least_members(operation, size) for operation in params.of)
+    return max(operation.least_members(size) for operation in params.of)
 
 
-@group_operations.register("sum", SumParams, least=_least_of_all)
+@group_operations.register("sum", SumParams, GroupOperationFacts(least=_least_of_all))
 def sum_of(at: Meeting, params: SumParams) -> OperationCost:
     """Several operations, one after another."""
-    costs: list[OperationCost] = [operation(at) for operation in params.of]
+    costs = [operation(at) for operation in params.of]
     return OperationCost(
         sum(c.seconds for c in costs), sum(c.up_bytes for c in costs), sum(c.down_bytes for c in costs)
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -35,7 +35,11 @@ class Spells:
     """1, but ``level`` while a spell lasts. Spells come in order and do not touch; they are made when they are asked for."""
 
     def __init__(self, spells: Iterable[tuple[float, float]], level: float = 0.0) -> None:
-        """``spells`` are pairs of start and end in emulated seconds; there may be infinitely many."""
+        """``spells`` are pairs of start and end in emulated seconds; there may be infinitely many.
+
+        ``wrong`` makes the error that is raised where they are not in order.
+        """
+        self.wrong: Callable[[str], Exception] = ValueError
         self._more: Iterator[tuple[float, float]] = iter(spells)
         self._edges: list[float] = []  # start, end, start, end, ...
         self._level = level
@@ -59,6 +63,10 @@ class Spells:
             spell = next(self._more, None)
             if spell is None:
                 break
+            start, end = spell
+            if not (self._edges[-1] if self._edges else 0) <= start <= end:
+                after = f"after one that ends at {self._edges[-1]} s" if self._edges else "as the first"
+                raise self.wrong(f"a spell from {start} s to {end} s cannot come {after}; they must be in order")
             self._edges += spell
         return bisect_right(self._edges, t)
 

@@ -12,10 +12,10 @@ from functools import cache
 
 import numpy as np
 
+from emulator.contracts.grouping import FormationChoice, formations
 from emulator.grouping.formation.cov import CovParams, cov
 from emulator.grouping.quality import cov as cov_of
 from emulator.grouping.view import ClientView, group_view
-from emulator.registry import Chosen, formations
 
 EDGES, CLIENTS, LABELS = 3, 100, 10
 
@@ -87,15 +87,15 @@ def measure(alpha: float, max_cov: float, seeds: range = range(10), mean: float 
     )
 
 
-def rule_of_size(name: str, size: int) -> Chosen:
+def rule_of_size(name: str, size: int) -> FormationChoice:
     """A rule that forms groups of ``size`` clients; CoV-Grouping does so where any CoV will do."""
     params = formations[name].params
     keys = {"min_size" if "min_size" in params.model_fields else "size": size}
-    return Chosen("formation", name, params(**keys, **({"max_cov": 9.0} if name == "cov" else {})))
+    return FormationChoice(name, params(**keys, **({"max_cov": 9.0} if name == "cov" else {})))
 
 
 @cache
-def by_rule(rule: Chosen, alpha: float, seeds: range = range(10)) -> tuple[float, float]:
+def by_rule(rule: FormationChoice, alpha: float, seeds: range = range(10)) -> tuple[float, float]:
     """Mean group size and mean CoV of a rule, over the fleets of all seeds (the same for every rule)."""
     sizes_, covs = [], []
     for seed in seeds:

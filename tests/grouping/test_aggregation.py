@@ -7,12 +7,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from emulator.contracts.grouping import aggregations
 from emulator.errors import InputError
 from emulator.grouping.aggregation import SampledGroups, samples, stabilised, unbiased
 from emulator.grouping.sampling import draw, log_inclusion, log_probabilities
 from emulator.grouping.sampling.rules import SamplingParams, esrcov, rcov, srcov
 from emulator.grouping.view import GroupView
-from emulator.registry import NoParams, aggregations
+from emulator.registry import NoParams
 
 from .table1 import groups_of
 

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from emulator.contracts.grouping import formations
 from emulator.grouping import quality
 from emulator.grouping.formation.cdg import CdgParams, cdg
 from emulator.grouping.formation.kld import KldParams, kld
 from emulator.grouping.formation.qcid import QcidParams, qcid
 from emulator.grouping.kmeans import kmeans
 from emulator.grouping.view import ClientView, group_view
-from emulator.registry import formations
 
 
 def view(counts: np.ndarray, fleet: np.ndarray | None = None) -> ClientView:
@@ -280,9 +280,9 @@ def test_a_group_begins_with_a_client_without_samples_only_where_no_other_is_lef
 def test_parameters() -> None:
     for name, smallest in (("cdg", 7), ("kld", 6), ("qcid", 6)):
         params = formations[name].params(**{"size" if name == "cdg" else "min_size": smallest})
-        assert formations[name].facts["smallest"](params) == smallest
-        assert "label-counts" in formations[name].facts["needs"]
-        assert formations[name].facts["flops"](100, 10, 20, params) > 0
+        assert formations[name].facts.smallest(params) == smallest
+        assert "label-counts" in formations[name].facts.needs
+        assert formations[name].facts.flops(100, 10, 20, params) > 0
     for wrong in ({"power": 0.0}, {"min_size": 0}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             QcidParams.model_validate(wrong)

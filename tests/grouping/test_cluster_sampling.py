@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from emulator.contracts.grouping import formations
 from emulator.grouping.distances import kl
 from emulator.grouping.formation.cluster_sampling import ClusterSamplingParams, KindredGroups, cluster_sampling
 from emulator.grouping.view import ClientView
-from emulator.registry import NoParams, formations
+from emulator.registry import NoParams
 from emulator.rng import stream
 
 
@@ -73,7 +74,7 @@ def test_no_clients_make_no_groups() -> None:
 
 
 def test_its_arithmetic_is_charged() -> None:
-    flops = formations["cluster-sampling"].facts["flops"]
+    flops = formations["cluster-sampling"].facts.flops
     few, many = (flops(100, numbers, 10, ClusterSamplingParams()) for numbers in (10, 10_000))
     assert few > 0
     assert many - few == pytest.approx(9990 * 100 * (20 + 3 * 100))

@@ -7,9 +7,10 @@ import math
 import numpy as np
 import pytest
 
+from emulator.contracts.grouping import distances
 from emulator.errors import InputError
 from emulator.grouping.distances import cosine_similarity
-from emulator.registry import NoParams, distances
+from emulator.registry import NoParams
 
 OF_DISTRIBUTIONS = ["entropy", "gini", "kl"]
 

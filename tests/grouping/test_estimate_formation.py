@@ -9,12 +9,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from emulator.contracts.grouping import FormationChoice, formations
 from emulator.errors import InputError
 from emulator.grouping.distances import cosine_similarity
 from emulator.grouping.formation.greedy_distant import GreedyParams
 from emulator.grouping.formation.virtual_target import similarity
 from emulator.grouping.view import ClientView
-from emulator.registry import Chosen, Scale, formations
+from emulator.registry import Scale
 
 FILLING = ("greedy-distant", "kmeans-spread")
 RULES: list[tuple[str, dict[str, Any]]] = [
@@ -31,8 +32,8 @@ RULES: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def rule(name: str, params: dict[str, Any]) -> Chosen:
-    return Chosen("formation", name, formations[name].params.model_validate(params))
+def rule(name: str, params: dict[str, Any]) -> FormationChoice:
+    return FormationChoice(name, formations[name].params.model_validate(params))
 
 
 def clients(n: int, seed: int = 0, equal: bool = True) -> ClientView:
@@ -83,7 +84,7 @@ def test_equal_streams_give_equal_groups_and_others_other_ones(name: str, params
 
 @pytest.mark.parametrize("name", [*FILLING, "icg", "hierarchical", "virtual-target"])
 def test_they_need_estimates(name: str) -> None:
-    assert formations[name].facts["needs"] == ("estimates",)
+    assert formations[name].facts.needs == ("estimates",)
     with pytest.raises(ValueError, match="no estimates"):
         formed(name, {"groups": 2, "size": 2} if name == "virtual-target" else {"groups": 2} if name in ("icg", "hierarchical")
                else {}, ClientView(np.ones((5, 2), dtype=np.int64), np.full(5, 2)))  # fmt: skip
@@ -225,8 +226,8 @@ def test_limits_that_exclude_each_other_are_refused(name: str) -> None:
 def test_facts(name: str, params: dict[str, Any], smallest: int, most: int) -> None:
     chosen = rule(name, params)
     facts = chosen.plugin.facts
-    assert facts["smallest"](chosen.params) == smallest
-    assert facts["most"](chosen.params, 10) == most
+    assert facts.smallest(chosen.params) == smallest
+    assert facts.most(chosen.params, 10) == most
     assert len(formed(name, params, clients(10))) <= most
 
 

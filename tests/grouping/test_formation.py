@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from patience import PATIENCE_S
 
+from emulator.contracts.grouping import FormationChoice, aggregations, formations, samplings, schedules
 from emulator.errors import InputError
 from emulator.grouping.formation.cdg import CdgParams
 from emulator.grouping.formation.cov import CovParams
@@ -14,7 +15,7 @@ from emulator.grouping.formation.kld import KldParams
 from emulator.grouping.formation.qcid import QcidParams
 from emulator.grouping.formation.random_groups import RandomParams
 from emulator.grouping.view import ClientView
-from emulator.registry import Chosen, NoParams, Params, Scale, aggregations, formations, samplings, schedules
+from emulator.registry import NoParams, Params, Scale
 
 
 def clients(n: int, seed: int = 0) -> ClientView:
@@ -40,7 +41,7 @@ CHOICES: list[tuple[str, Params]] = [
 @pytest.mark.parametrize(("name", "params"), CHOICES)
 @pytest.mark.parametrize("n", [0, 1, 2, 7, 60])
 def test_every_client_is_in_exactly_one_group(name: str, params: Params, n: int) -> None:
-    groups = Chosen("formation", name, params)(clients(n), np.random.default_rng(3))
+    groups = FormationChoice(name, params)(clients(n), np.random.default_rng(3))
     assert sorted(i for group in groups for i in group) == list(range(n))
     assert all(group and group == sorted(group) for group in groups)
     assert all(type(i) is int for group in groups for i in group)
@@ -48,7 +49,7 @@ def test_every_client_is_in_exactly_one_group(name: str, params: Params, n: int)
 
 @pytest.mark.parametrize(("name", "params"), CHOICES)
 def test_equal_streams_give_equal_groups(name: str, params: Params) -> None:
-    rule = Chosen("formation", name, params)
+    rule = FormationChoice(name, params)
     assert rule(clients(40), np.random.default_rng(3)) == rule(clients(40), np.random.default_rng(3))
 
 
@@ -79,11 +80,11 @@ def test_random_groups_mix_all_clients_evenly() -> None:
 
 
 def test_what_a_rule_needs() -> None:
-    assert {name: formations[name].facts["needs"] for name, _ in CHOICES} == {
+    assert {name: formations[name].facts.needs for name, _ in CHOICES} == {
         "all": (), "single": (), "random": (), "cov": ("label-counts",), "cdg": ("label-counts",),
         "kld": ("label-counts", "label-mix"), "qcid": ("label-counts",),
     }  # fmt: skip
-    smallest = {name: formations[name].facts["smallest"](params) for name, params in CHOICES}
+    smallest = {name: formations[name].facts.smallest(params) for name, params in CHOICES}
     assert smallest == {"all": 1, "single": 1, "random": 4, "cov": 5, "cdg": 4, "kld": 5, "qcid": 5}
 
 
@@ -114,7 +115,7 @@ def test_misspelt_names_are_recognised() -> None:
 
 def test_the_room_is_found_without_loading_torch_and_every_rule_has_a_summary() -> None:
     script = (
-        "import sys; from emulator.registry import Registry\n"
+        "import sys; import emulator.contracts; from emulator.registry import Registry\n"
         "for slot in ('formation', 'sampling', 'aggregation', 'schedule'): Registry.by_slot[slot].names()\n"
         "print(sorted({'torch', 'sklearn', 'pandas', 'matplotlib', 'scipy'} & set(sys.modules)))"
     )

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from emulator.contracts.grouping import DrawingParams, SamplingChoice, samplings
 from emulator.grouping.sampling import draw, log_probabilities
-from emulator.grouping.sampling.rules import AllParams, SamplingParams
+from emulator.grouping.sampling.rules import SamplingParams
 from emulator.grouping.view import GroupView
-from emulator.registry import Chosen, Scale, samplings
+from emulator.registry import Scale
 
 # CoV 0.1, 0.5, sqrt(1) and 0; then a group without samples
 COUNTS = np.array([[9, 11], [5, 15], [8, 0], [7, 7], [0, 0]])
@@ -18,7 +19,7 @@ INF = math.inf
 
 
 def log_weights(name: str) -> np.ndarray:
-    result = Chosen("sampling", name, SamplingParams(groups=2))(GROUPS)
+    result = SamplingChoice(name, SamplingParams(groups=2))(GROUPS)
     assert isinstance(result, np.ndarray)
     assert result.dtype == np.float64
     return result
@@ -32,19 +33,19 @@ def test_formulas() -> None:
 
 
 def test_all_takes_everyone() -> None:
-    rule = Chosen("sampling", "all", AllParams())
-    assert rule.plugin.facts["everyone"] is True
+    rule = SamplingChoice("all", DrawingParams())
+    assert rule.plugin.facts.everyone is True
     np.testing.assert_array_equal(rule(GROUPS), np.zeros(5))
     assert draw(rule(GROUPS), rule.params.count(5), np.random.default_rng(0)) == [0, 1, 2, 3, 4]
 
 
 def test_facts() -> None:
-    needs = {name: samplings[name].facts["needs"] for name in ("all", "uniform", "rcov", "srcov", "esrcov")}
+    needs = {name: samplings[name].facts.needs for name in ("all", "uniform", "rcov", "srcov", "esrcov")}
     label_counts = ("label-counts",)
     assert needs == {
         "all": (), "uniform": (), "rcov": label_counts, "srcov": label_counts, "esrcov": label_counts
     }  # fmt: skip
-    assert not samplings["uniform"].facts.get("everyone")
+    assert not samplings["uniform"].facts.everyone
 
 
 @pytest.mark.parametrize("name", ["rcov", "srcov", "esrcov"])
@@ -59,7 +60,7 @@ def test_a_group_of_cov_0_is_always_drawn_and_an_empty_one_never_before_the_rest
 
 def test_esrcov_beyond_the_range_of_floats() -> None:
     counts = np.array([[99_999, 100_001], [99_998, 100_002], [50, 150]])  # exp(1e10), exp(2.5e9), exp(4)
-    weights = Chosen("sampling", "esrcov", SamplingParams(groups=1))(GroupView(counts, counts.sum(axis=1)))
+    weights = SamplingChoice("esrcov", SamplingParams(groups=1))(GroupView(counts, counts.sum(axis=1)))
     np.testing.assert_allclose(weights, [1e10, 2.5e9, 4], rtol=1e-12)
     assert draw(weights, 2, np.random.default_rng(0)) == [0, 1]
     np.testing.assert_allclose(log_probabilities(weights), [0, -7.5e9, 4 - 1e10], rtol=1e-12)

@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
+from emulator.contracts.grouping import ScheduleChoice, schedules
 from emulator.grouping.schedule import EveryParams, GrowingParams, every, fixed, growing, growing_count
-from emulator.registry import Chosen, NoParams, schedules
+from emulator.registry import NoParams
 
 
 def test_fixed_forms_groups_once() -> None:
@@ -13,7 +14,7 @@ def test_fixed_forms_groups_once() -> None:
 
 @pytest.mark.parametrize("rounds", [1, 3, 50])
 def test_every_forms_groups_before_the_first_round_and_then_at_equal_distances(rounds: int) -> None:
-    rule = Chosen("schedule", "every", EveryParams(rounds=rounds))
+    rule = ScheduleChoice("every", EveryParams(rounds=rounds))
     assert [r for r in range(120) if rule(r, 30)] == list(range(0, 120, rounds))
     assert every(0, 30, EveryParams(rounds=rounds))
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from emulator.contracts.grouping import FormationChoice
 from emulator.grouping.formation.cov import CovParams
 from emulator.grouping.sampling import log_probabilities
 from emulator.grouping.sampling.rules import SamplingParams, esrcov
 from emulator.grouping.view import GroupView
-from emulator.registry import Chosen
 
 from .table1 import OTHERS, PUBLISHED, at_size, by_rule, groups_of, measure, rule_of_size, sizes
 
@@ -78,7 +78,7 @@ def test_esrcov_nearly_always_takes_the_same_few_of_sixty_groups() -> None:
 def test_at_equal_group_sizes_no_other_rule_has_a_lower_mean_cov(setting: tuple[float, float]) -> None:
     """S2 §4.4 and Fig. 6, for every setting of Table 1: all rules tuned to the mean size that CoV-Grouping gave."""
     alpha, max_cov = setting
-    size, cov = by_rule(Chosen("formation", "cov", CovParams(max_cov=max_cov)), alpha)
+    size, cov = by_rule(FormationChoice("cov", CovParams(max_cov=max_cov)), alpha)
     others = {name: at_size(name, alpha, size) for name in OTHERS}
     if setting == (0.1, 0.1):
         # This limit is out of reach: the first groups grow far beyond the mean size and leave the last with few

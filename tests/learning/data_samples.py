@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from emulator.contracts.learning import data_sets
 from emulator.learning.data import ArraySet
-from emulator.registry import data_sets
 
 
 def load(kind: str, **params: object) -> ArraySet:
@@ -16,7 +16,7 @@ def load(kind: str, **params: object) -> ArraySet:
 
 def fingerprint(kind: str, **params: object) -> str:
     plugin = data_sets[kind]
-    text = plugin.facts["fingerprint"](plugin.params.model_validate(params))
+    text = plugin.facts.fingerprint(plugin.params.model_validate(params))
     assert isinstance(text, str)
     return text
 
@@ -24,7 +24,7 @@ def fingerprint(kind: str, **params: object) -> str:
 def check_outline(data: ArraySet, kind: str, **params: object) -> None:
     """What a set says of itself without its samples is what it holds."""
     plugin = data_sets[kind]
-    outline = plugin.facts["outline"](plugin.params.model_validate(params))
+    outline = plugin.facts.outline(plugin.params.model_validate(params))
     assert np.array_equal(outline.y_train, data.y_train)
     assert outline.y_train.dtype == np.int64
     assert (outline.classes, outline.shape) == (data.classes, data.shape)

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from emulator.contracts.learning import partitions
 from emulator.errors import InputError
 from emulator.learning.partitions import ClusteredParts, label_counts
 from emulator.learning.partitions.clustered import apportioned
-from emulator.registry import Scale, partitions
+from emulator.registry import Scale
 
 S3_BLOCKS = [range(4), range(3, 7), range(4, 10), range(10)]
 

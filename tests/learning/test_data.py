@@ -12,9 +12,9 @@ import pytest
 from data_samples import check_form, check_outline, fingerprint, load
 from pydantic import ValidationError
 
+from emulator.contracts.learning import DataSetChoice, data_sets
 from emulator.errors import InputError
 from emulator.learning.data import check, digits, idx
-from emulator.registry import Chosen, data_sets
 
 # digits and synthetic
 
@@ -23,7 +23,7 @@ def test_digits() -> None:
     data = load("digits")
     check_form(data)
     facts = data_sets["digits"].facts
-    assert (data.classes, len(data.y_train), data.shape) == (facts["classes"], facts["train_samples"], facts["shape"])
+    assert (data.classes, len(data.y_train), data.shape) == (facts.classes, facts.train_samples, facts.shape)
     assert len(data.y_test) == 360
     share = np.bincount(data.y_test) / (np.bincount(data.y_test) + np.bincount(data.y_train))
     assert share == pytest.approx(np.full(10, 360 / 1797), abs=0.004)  # less than one sample of a class
@@ -135,7 +135,7 @@ def test_idx_sets(tmp_path: Path, kind: str, folder: str, mean: float, std: floa
     data = load(kind, root=str(tmp_path))
     check_form(data)
     check_outline(data, kind, root=str(tmp_path))
-    assert data.shape == data_sets[kind].facts["shape"]
+    assert data.shape == data_sets[kind].facts.shape
     assert data.classes == 10
     assert np.array_equal(data.y_train, y_train)
     assert np.array_equal(data.y_test, y_test)
@@ -283,7 +283,7 @@ def test_a_download_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
 
 def test_every_set_has_a_fingerprint_and_a_summary() -> None:
     for name in data_sets.names():
-        assert callable(data_sets[name].facts["fingerprint"])
+        assert callable(data_sets[name].facts.fingerprint)
         assert data_sets[name].summary.endswith(".")
 
 
@@ -304,10 +304,10 @@ def test_every_set_has_a_fingerprint_and_a_summary() -> None:
 )
 def test_checking_a_set_that_is_not_there_says_what_reading_it_would(kind: str, params: dict[str, Any]) -> None:
     said = []
-    for call in (load, lambda kind, **given: check(Chosen("data set", kind, data_sets[kind].params(**given)))):
+    for call in (load, lambda kind, **given: check(DataSetChoice(kind, data_sets[kind].params(**given)))):
         with pytest.raises(InputError) as caught:
             call(kind, **params)
         said.append((caught.value.key, caught.value.message))
     assert said[0] == said[1]
     if "root" in params:  # it may still be fetched
-        check(Chosen("data set", kind, data_sets[kind].params(**params, download=True)))
+        check(DataSetChoice(kind, data_sets[kind].params(**params, download=True)))

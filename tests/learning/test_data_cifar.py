@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from data_samples import check_form, check_outline, fingerprint, load
 
+from emulator.contracts.learning import data_sets
 from emulator.errors import InputError
 from emulator.learning.data.cifar import read_batch
-from emulator.registry import data_sets
 
 
 def python2_pickle(batch: dict[str, Any]) -> bytes:
@@ -73,7 +73,7 @@ def test_cifar10(tmp_path: Path, write: Callable[[dict[str, Any]], bytes]) -> No
     data = load("cifar10", root=str(tmp_path))
     check_form(data)
     check_outline(data, "cifar10", root=str(tmp_path))
-    assert data.shape == data_sets["cifar10"].facts["shape"] == (3, 32, 32)
+    assert data.shape == data_sets["cifar10"].facts.shape == (3, 32, 32)
     assert (data.classes, len(data.y_train), len(data.y_test)) == (10, 30, 6)
     assert data.y_train.tolist() == [label for b in batches[:5] for label in b["labels"]]
     assert data.y_test.tolist() == batches[5]["labels"]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from emulator.contracts.learning import data_sets
 from emulator.learning.data.generated import KINDS
-from emulator.registry import data_sets
 from emulator.scenario.schema import Data
 from emulator.yamlfile import parse
 

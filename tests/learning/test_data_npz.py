@@ -9,10 +9,10 @@ import pytest
 from data_samples import check_form, fingerprint, load
 from scenario.command import TINY, hfl
 
+from emulator.contracts.learning import DataSetChoice
 from emulator.errors import InputError
 from emulator.learning.data import check
 from emulator.learning.data.npz import NpzParams
-from emulator.registry import Chosen
 
 
 def arrays(**changes: Any) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def test_npz_files_of_other_content(tmp_path: Path, changes: dict[str, Any], tex
     assert caught.value.key == "data.set.path"
     told = None
     try:
-        check(Chosen("data set", "npz", NpzParams(path=path)))
+        check(DataSetChoice("npz", NpzParams(path=path)))
     except InputError as error:
         told = str(error)
     content = ("negative", "holds the label", "finite")  # is not read to be checked

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from emulator.contracts.learning import data_sets
 from emulator.errors import HflError
 from emulator.learning.distillation import (
     Adam,
@@ -26,7 +27,6 @@ from emulator.learning.distillation import (
     soft_targets,
 )
 from emulator.learning.ntk import mean_square, ntk
-from emulator.registry import data_sets
 from emulator.rng import stream
 
 

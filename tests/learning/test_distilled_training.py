@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from emulator import checkpoint
+from emulator.contracts.learning import LocalRuleChoice, local_rules, models
 from emulator.errors import HflError
 from emulator.learning import engine
 from emulator.learning.brought import Block, fetch, joined
@@ -22,14 +23,13 @@ from emulator.learning.lab import Lab, Training
 from emulator.learning.memo import Memo, RunMemory
 from emulator.learning.trainer import Trained, Trainer, TrainingData, TrainJob, steps_of
 from emulator.learning.workers import WorkerPool
-from emulator.registry import Chosen, local_rules, models
 from emulator.rng import stream
 from emulator.scenario import Loaded
 
 Small = Callable[..., Loaded]
 SHAPE, CLASSES = (1, 8, 8), 10
 SIZES = [9, 4, 17, 1, 8, 12, 5, 16, 3, 10, 7, 11]
-RULE = Chosen("local update", "sgd", local_rules["sgd"].params(epochs=2, batch_size=4, learning_rate=0.05))
+RULE = LocalRuleChoice("sgd", local_rules["sgd"].params(epochs=2, batch_size=4, learning_rate=0.05))
 SMALL = DistillationParams(images=5, steps=4)
 
 

@@ -5,10 +5,10 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from emulator.contracts.learning import models
 from emulator.errors import InputError
 from emulator.learning.facts import ModelFacts, model_facts
 from emulator.learning.layers import blank_sample
-from emulator.registry import models
 
 
 def facts_of(kind: str, shape: tuple[int, ...], **params: object) -> ModelFacts:

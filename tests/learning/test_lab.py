@@ -9,10 +9,10 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from emulator.contracts.learning import LocalRuleChoice
 from emulator.errors import HflError
 from emulator.learning.lab import Handle, Lab, Training, content_key
 from emulator.learning.memo import Memo, RunMemory
-from emulator.registry import Chosen
 from emulator.scenario import Loaded
 from emulator.scenario.schema import Links
 
@@ -23,7 +23,7 @@ def make(loaded: Loaded, memo: Memo | None = None) -> Lab:
     return Lab(loaded.scenario, RunMemory(memo or Memo(None)), max_workers=1)
 
 
-def train(lab: Lab, model: Handle, client: int, rule: Chosen, **place: int) -> Handle:
+def train(lab: Lab, model: Handle, client: int, rule: LocalRuleChoice, **place: int) -> Handle:
     return lab.train(Training(model, client, rule, **place))[0]
 
 

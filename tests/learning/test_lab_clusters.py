@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from emulator.errors import InputError
+from emulator.contracts.learning import LocalRuleChoice, PartitionFacts, local_rules, models, partitions
+from emulator.errors import HflError, InputError
 from emulator.learning.clients import ClientData, turned
 from emulator.learning.data.arrays import ArraySet
 from emulator.learning.facts import Evaluation
@@ -20,7 +21,6 @@ from emulator.learning.mixtures import expected
 from emulator.learning.partitions import ClusteredParts
 from emulator.learning.trainer import Trained, Trainer, TrainingData, TrainJob
 from emulator.learning.workers import WorkerPool
-from emulator.registry import Chosen, local_rules, models, partitions
 from emulator.scenario import Loaded
 
 Small = Callable[..., Loaded]
@@ -111,7 +111,7 @@ def module() -> torch.nn.Module:
 
 @pytest.fixture(scope="module")
 def jobs() -> list[TrainJob]:
-    rule = Chosen("local update", "sgd", local_rules["sgd"].params(epochs=2, batch_size=4, learning_rate=0.05))
+    rule = LocalRuleChoice("sgd", local_rules["sgd"].params(epochs=2, batch_size=4, learning_rate=0.05))
     return [TrainJob(FlatModel(module()).state, client, rule, 2, 0) for client in range(12)]
 
 
@@ -186,9 +186,11 @@ def test_a_partition_that_makes_clusters_must_say_so(small: Small, monkeypatch: 
     monkeypatch.setattr(partitions, "_plugins", dict(partitions._plugins))
     iid = partitions["iid"].function
     partitions.register("silent")(lambda *args: ClusteredParts(_plain(iid, *args), np.zeros(8, np.int64)))
-    partitions.register("loud", clusters=True)(lambda *args: _plain(iid, *args))
+    partitions.register("loud", facts=PartitionFacts(clusters=True))(lambda *args: _plain(iid, *args))
     for kind in ("silent", "loud"):
-        with pytest.raises(InputError, match=f"'{kind}' must be registered with clusters=True if it makes clusters"):
+        with pytest.raises(
+            HflError, match=rf"partition '{kind}' .*: it must be registered with PartitionFacts\(clusters"
+        ):
             ClientData(small(f"data.partition={kind}").scenario)
 
 

@@ -11,13 +11,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from emulator.contracts.learning import MeasurementChoice, MeasurementFacts, measurements, models
 from emulator.errors import InputError
 from emulator.learning import lab as lab_module
 from emulator.learning.lab import Handle, Lab, Training
 from emulator.learning.layers import classifier_of
 from emulator.learning.measured_models import MeasuredModels
 from emulator.learning.memo import Memo, RunMemory
-from emulator.registry import Chosen, NoParams, measurements, models
+from emulator.registry import NoParams
 from emulator.scenario import Loaded
 
 Small = Callable[..., Loaded]
@@ -108,7 +109,7 @@ def test_fisher_information_is_the_mean_square_of_the_gradient_in_expectation(sm
         # ∂ log p(y|x) / ∂ W1_j = (W2ᵀ (e_y - p))_j [z_j > 0] x, and E_y of the square of the first is w_jᵀ (diag p - p pᵀ) w_j.
         spread = torch.diag(w2.T @ (torch.diag(p) - torch.outer(p, p)) @ w2)
         expected += spread * (w1 @ sample + b1 > 0) * sample.square().mean() / len(x)
-    found = lab.measure(Chosen("measurement", "fisher", measurements["fisher"].params(passes=300)), [model], 3)
+    found = lab.measure(MeasurementChoice("fisher", measurements["fisher"].params(passes=300)), [model], 3)
     np.testing.assert_allclose(found, expected, rtol=0.15)  # 3,600 draws
     once = lab.measure("fisher", [model], 3)
     assert once.shape == (8,)
@@ -247,15 +248,15 @@ def test_a_new_version_or_other_parameters_are_measured_anew(small: Small, monke
         return np.array([float(measured.rng.random()), float(len(measured.samples.x))])
 
     lab = make(small())
-    measurements.register("count", on="test", version=1)(count)
+    measurements.register("count", facts=MeasurementFacts(on="test", version=1))(count)
     first = lab.measure("count", [lab.initial(), lab.zeros()])
     assert lab.measure("count", [lab.initial(), lab.zeros()]).tolist() == first.tolist()
     assert first[1] == len(lab._engine.data.arrays.x_test)
     assert calls == [2]
-    measurements.register("count", on="test", version=2)(count)
+    measurements.register("count", facts=MeasurementFacts(on="test", version=2))(count)
     assert lab.measure("count", [lab.initial(), lab.zeros()]).tolist() == first.tolist()  # the stream has the same name
     assert calls == [2, 2]
-    one, two = (Chosen("measurement", "fisher", measurements["fisher"].params(passes=n)) for n in (1, 2))
+    one, two = (MeasurementChoice("fisher", measurements["fisher"].params(passes=n)) for n in (1, 2))
     assert not np.array_equal(lab.measure(one, [lab.initial()], 0), lab.measure(two, [lab.initial()], 0))
 
 

@@ -11,9 +11,9 @@ from patience import PATIENCE_S
 from pydantic import ValidationError
 from torch import nn
 
+from emulator.contracts.learning import data_sets, models
 from emulator.errors import InputError
 from emulator.learning.blocks import Residual
-from emulator.registry import data_sets, models
 
 GREY, COLOUR, TINY = (1, 28, 28), (3, 32, 32), (1, 8, 8)
 
@@ -261,7 +261,7 @@ except RuntimeError as error:
 def test_naming_every_choice_imports_nothing_heavy() -> None:
     code = """
 import sys
-from emulator.registry import data_sets, models, partitions
+from emulator.contracts.learning import data_sets, models, partitions
 import emulator.learning.facts
 names = [r.names() for r in (data_sets, models, partitions)]
 assert all(names), names

@@ -11,11 +11,11 @@ import pytest
 from data_samples import load
 from pydantic import ValidationError
 
+from emulator.contracts.learning import partitions
 from emulator.errors import InputError, ScenarioError
 from emulator.learning.clients import ClientData, outline_of, turned
 from emulator.learning.data.arrays import ArraySet, numbered
 from emulator.learning.public import fitted
-from emulator.registry import partitions
 from emulator.rng import stream
 from emulator.scenario import Loaded
 

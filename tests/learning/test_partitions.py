@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from emulator.contracts.learning import partitions
 from emulator.errors import InputError
 from emulator.learning.partitions import label_counts
 from emulator.learning.partitions.dirichlet import log_dirichlet
-from emulator.registry import Scale, partitions
+from emulator.registry import Scale
 
 
 def pool(classes: int = 10, each: int = 600, seed: int = 0) -> np.ndarray:

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from emulator.contracts.learning import MeasurementChoice
 from emulator.errors import InputError
 from emulator.learning.frechet import frechet_distance, normal_distance
 from emulator.learning.gan import FEATURES, Generator, trained_features
 from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory
 from emulator.learning.recovery import Recovered, RecoveryParams, check_images
-from emulator.registry import Chosen
 from emulator.rng import stream
 from emulator.scenario import Loaded
 
@@ -102,7 +102,7 @@ def test_features_depend_on_the_samples_alone() -> None:
 
 
 def recovered(lab: Lab, params: RecoveryParams, client: int = 0) -> Recovered:
-    found = lab.measure(Chosen("measurement", "gan-recovery", params), [lab.initial()], client)
+    found = lab.measure(MeasurementChoice("gan-recovery", params), [lab.initial()], client)
     return Recovered.from_array(found, lab.sample_shape)
 
 

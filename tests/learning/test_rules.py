@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from emulator.contracts.learning import LocalRuleChoice, Rule, local_rules
 from emulator.learning.lab import Lab
-from emulator.learning.rules import Rule
 from emulator.learning.trainer import TrainJob, Update
 from emulator.methods.memory import RuleMemory
-from emulator.registry import Chosen, local_rules
 
 Vector = np.ndarray
 SIZE, CLIENTS, STEPS, ROUNDS = 6, 4, 5, 4
@@ -30,12 +29,12 @@ def gradient(client: int, w: Vector) -> Vector:
     return np.asarray(CURVATURE[client] @ (w - CENTRE[client]))
 
 
-def chosen(kind: str, **params: Any) -> Chosen:
-    return Chosen("local update", kind, local_rules[kind].params(learning_rate=RATE, **params))
+def chosen(kind: str, **params: Any) -> LocalRuleChoice:
+    return LocalRuleChoice(kind, local_rules[kind].params(learning_rate=RATE, **params))
 
 
 def local(
-    rule: Chosen, client: int, start: torch.Tensor, memory: Sequence[torch.Tensor] = (), round_: int = 1
+    rule: LocalRuleChoice, client: int, start: torch.Tensor, memory: Sequence[torch.Tensor] = (), round_: int = 1
 ) -> torch.Tensor:
     """Our own steps on the client's loss."""
     job = TrainJob(start, client, rule, round_, 0, *memory)
@@ -58,7 +57,7 @@ class PlainLab:
         return torch.stack([v * w for v, w in zip(vectors, weights, strict=True)]).sum(0)
 
 
-def federated(rule: Chosen) -> list[Vector]:
+def federated(rule: LocalRuleChoice) -> list[Vector]:
     """Our rounds: every participant trains from the global model; the server averages equally and ends the round."""
     lab = cast(Lab, PlainLab())
     memory, model, models = RuleMemory(lab, rule, CLIENTS), torch.zeros(SIZE), []

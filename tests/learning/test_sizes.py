@@ -9,11 +9,11 @@ import pytest
 from scenario.command import hfl
 from torch import nn
 
+from emulator.contracts.learning import models
 from emulator.errors import HflError, InputError
 from emulator.learning import sizes
 from emulator.learning.memo import Memo
 from emulator.machine import memory_bytes
-from emulator.registry import models
 from emulator.run import execute
 from emulator.scenario import Loaded, dump
 from emulator.scenario.load import check

@@ -15,6 +15,7 @@ from torch import nn
 from devices.compute import inference_s
 from emulator import ledger
 from emulator.assembly import assemble
+from emulator.contracts.learning import LocalRuleChoice, local_rules, models
 from emulator.errors import InputError
 from emulator.learning import probe
 from emulator.learning.blocks import Attention
@@ -28,9 +29,8 @@ from emulator.learning.public import split_public
 from emulator.learning.timing import TimingLab
 from emulator.learning.trainer import Trained, Trainer, TrainingData, TrainJob
 from emulator.learning.workers import WorkerPool
-from emulator.methods.grouped import enquiry
+from emulator.methods.forming import enquiry
 from emulator.methods.session import Session
-from emulator.registry import Chosen, local_rules, models
 from emulator.run import execute
 from emulator.run_folder import prepare
 from emulator.scenario import Loaded
@@ -109,7 +109,7 @@ def data() -> TrainingData:
 
 def jobs(kind: str, rule: str, clients: list[int]) -> list[TrainJob]:
     weights = FlatModel(fresh(kind, embedding=4, hidden=16, layers=2)).state
-    local = Chosen("local update", rule, local_rules[rule].params(epochs=2, batch_size=4, learning_rate=0.2))
+    local = LocalRuleChoice(rule, local_rules[rule].params(epochs=2, batch_size=4, learning_rate=0.2))
     memory = (torch.full_like(weights, 0.001), torch.full_like(weights, -0.002)) if local().remember else ()
     return [TrainJob(weights, c, local, 2, 1, *memory) for c in clients]
 

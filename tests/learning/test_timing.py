@@ -9,11 +9,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from emulator.contracts.learning import data_sets
 from emulator.errors import InputError
 from emulator.learning.lab import Lab, Training
 from emulator.learning.memo import Memo, RunMemory
 from emulator.learning.timing import MOST_SERVED, SAMPLES_EACH, TimingLab
-from emulator.registry import data_sets
 from emulator.scenario import Loaded
 from emulator.scenario.load import check, override
 from emulator.yamlfile import parse

@@ -11,13 +11,13 @@ import torch
 from patience import PATIENCE_S
 from torch import Tensor, nn
 
+from emulator.contracts.learning import LocalRuleChoice, local_rules, models
 from emulator.errors import HflError
 from emulator.learning.facts import model_facts
 from emulator.learning.flat import FlatModel
 from emulator.learning.stacked import CannotStackError, StackedModel
 from emulator.learning.trainer import COPIES, Trained, Trainer, TrainingData, TrainJob, Update
 from emulator.learning.workers import WorkerPool, assign_jobs
-from emulator.registry import Chosen, local_rules, models
 from emulator.rng import stream
 
 # Float32 rounding, grown over a few steps of training; a weight is of the order of 0.1.
@@ -71,9 +71,7 @@ def make_jobs(
     name: str, shape: tuple[int, ...], params: dict[str, Any], rule: str, clients: list[int]
 ) -> list[TrainJob]:
     weights = FlatModel(fresh(name, shape, params)).state
-    local = Chosen(
-        "local update", rule, local_rules[rule].params(epochs=2, batch_size=4, learning_rate=0.05, **RULES[rule])
-    )
+    local = LocalRuleChoice(rule, local_rules[rule].params(epochs=2, batch_size=4, learning_rate=0.05, **RULES[rule]))
     memory: tuple[Tensor, ...] = ()
     if local().remember is not None:
         rng = stream(8, "states")
@@ -199,7 +197,7 @@ def test_a_rule_of_any_kind_can_be_kept_to_the_classifier() -> None:
 
 def test_an_error_in_a_worker_is_raised_here_and_the_pool_goes_on(pools: list[WorkerPool]) -> None:
     jobs = make_jobs(*MODELS[1], "sgd", [0, 1])
-    wild = Chosen("local update", "sgd", local_rules["sgd"].params(learning_rate=1e30, epochs=5))
+    wild = LocalRuleChoice("sgd", local_rules["sgd"].params(learning_rate=1e30, epochs=5))
     with pytest.raises(HflError, match="the training of client 0 diverged in round 2"):
         list(pools[0].train([TrainJob(jobs[0].weights, 0, wild, 2, 0)], [1]))
     assert len(list(pools[0].train(jobs, [1, 1]))) == 2

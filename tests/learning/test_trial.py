@@ -15,11 +15,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from emulator.contracts.learning import LocalParams, Rule, data_sets, local_rules, models
 from emulator.errors import HflError, InputError
 from emulator.learning.data.arrays import ArraySet
 from emulator.learning.memo import Memo
-from emulator.learning.rules import LocalParams, Rule
-from emulator.registry import NoParams, data_sets, local_rules, models
+from emulator.registry import NoParams
 from emulator.run import execute
 from emulator.scenario import Loaded
 
@@ -141,7 +141,6 @@ def rule_of(**functions: Any) -> Callable[[LocalParams], Any]:
 
 
 WRONG_RULES: dict[str, tuple[Callable[[LocalParams], Any], str]] = {
-    "no rule": (lambda params: None, "'own' must give a Rule and have parameters that derive from LocalParams"),
     "nothing": (rule_of(direction=lambda *v: None), "'own': direction gives a NoneType for vectors of 6 values"),
     "a number": (rule_of(direction=lambda g, *v: g.sum()), "'own': direction gives float32 [] for vectors of 6 values"),
     "doubles": (rule_of(direction=lambda g, *v: g.double()), "'own': direction gives float64 [6] for vectors of 6 values"),
@@ -164,16 +163,6 @@ def test_a_local_rule_is_tried_as_well(
         execute(small("method.local.kind=own"), tmp_path / "run", Memo(None), max_workers=1)
     assert str(caught.value).startswith(f"small.yaml:17:10: method.local: {message}")
     assert not (tmp_path / "run").exists()
-
-
-def test_a_rule_without_the_parameters_of_local_training_is_refused(
-    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    local_rules.names()
-    monkeypatch.setattr(local_rules, "_plugins", dict(local_rules._plugins))
-    local_rules.register("own")(rule_of())
-    with pytest.raises(InputError, match=r"method\.local: 'own' must give a Rule and have parameters"):
-        execute(small("method.local=own"), tmp_path / "run", Memo(None), max_workers=1)
 
 
 @pytest.mark.parametrize(

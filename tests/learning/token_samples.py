@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from emulator.contracts.learning import DataSetFacts, data_sets
 from emulator.learning.data.arrays import ArraySet
-from emulator.registry import NoParams, data_sets
+from emulator.registry import NoParams
 from emulator.rng import stream
 
 VOCABULARY, LENGTH, CLIENTS, EACH = 12, 10, 8, 60
@@ -38,7 +39,7 @@ def register_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     data_sets.names()
     monkeypatch.setattr(data_sets, "_plugins", dict(data_sets._plugins))
 
-    @data_sets.register("made-up-texts", fingerprint=lambda params: "made-up-texts-1", owners=True)
+    @data_sets.register("made-up-texts", facts=DataSetFacts(fingerprint=lambda params: "made-up-texts-1", owners=True))
     def made_up_texts(params: NoParams) -> ArraySet:
         """Made-up texts in two dialects."""
         return text_set()

@@ -9,12 +9,12 @@ import pytest
 
 from emulator import ledger
 from emulator.assembly import assemble, play
+from emulator.contracts.methods import MethodParams, methods
 from emulator.errors import HflError
 from emulator.learning.memo import Memo, RunMemory
 from emulator.learning.timing import TimingLab
 from emulator.ledger import Row, Tag
-from emulator.methods.session import MethodParams, Session
-from emulator.registry import methods
+from emulator.methods.session import Session
 from emulator.replay import open_source, replay
 from emulator.run import execute
 from emulator.scenario import Loaded

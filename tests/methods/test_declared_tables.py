@@ -10,20 +10,19 @@ from scenario.command import hfl
 
 import emulator
 from emulator import checkpoint
+from emulator.contracts.methods import methods
 from emulator.errors import InputError
 from emulator.files import read_json
-from emulator.registry import methods
 from emulator.run_folder import FILES, files_of
 from emulator.tables import RESERVED, Table
 
 METHOD = '''
-from emulator.methods.session import MethodParams
-from emulator.registry import methods
+from emulator.contracts.methods import MethodFacts, MethodParams, methods
 from emulator.tables import Table
 
 DELAYS = Table("delays", ("round", "client", "delay_s", "why"))
 
-@methods.register("waiting", MethodParams, tables=(DELAYS,), columns=("staleness", "idle_s"))
+@methods.register("waiting", MethodParams, MethodFacts(tables=(DELAYS,), columns=("staleness", "idle_s")))
 def waiting(session, params):
     """Waits, and says how long."""
     model = session.lab.initial()
@@ -132,4 +131,4 @@ def test_no_table_takes_the_name_of_another_file() -> None:
         with pytest.raises(InputError):
             Table(stem, ("round",))
     for name in methods.names():
-        assert all(isinstance(table, Table) for table in methods[name].facts.get("tables", ()))
+        assert all(isinstance(table, Table) for table in methods[name].facts.tables)

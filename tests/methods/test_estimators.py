@@ -14,6 +14,9 @@ from estimator_sessions import PUBLIC, Small, asked, estimates, session_of
 from patience import PATIENCE_S
 
 from emulator import ledger
+from emulator.contracts.grouping import FormationChoice, distances, formations
+from emulator.contracts.learning import measurements
+from emulator.contracts.methods import estimators
 from emulator.errors import HflError, InputError
 from emulator.grouping.similarity import set_similarity
 from emulator.grouping.view import ClientView
@@ -21,7 +24,6 @@ from emulator.learning.lab import Training
 from emulator.learning.memo import Memo
 from emulator.methods.estimators.classifier_weights import principal_components
 from emulator.methods.session import Session
-from emulator.registry import Chosen, distances, estimators, formations, measurements
 
 GREEDY = "method.formation={kind: greedy-distant, size: 2, distance: euclidean}"
 EVERY = ["classifier-weights", "confidence", "label-counts", "signature", "soft-labels", "task2vec"]
@@ -29,13 +31,13 @@ EVERY = ["classifier-weights", "confidence", "label-counts", "signature", "soft-
 
 def test_all_that_are_asked_for_are_there() -> None:
     assert estimators.names() == sorted([*EVERY, "label-mix"])  # which says something of all clients together
-    per_class = [name for name in EVERY if estimators[name].facts.get("per_class")]
+    per_class = [name for name in EVERY if estimators[name].facts.per_class]
     assert per_class == ["confidence", "label-counts", "signature"]
 
 
 def test_the_rooms_are_found_without_loading_torch_and_all_have_summaries() -> None:
     script = (
-        "import sys; from emulator.registry import Registry\n"
+        "import sys; import emulator.contracts; from emulator.registry import Registry\n"
         "for slot in ('estimator', 'distance', 'measurement', 'method'): Registry.by_slot[slot].names()\n"
         "print(sorted({'torch', 'sklearn', 'pandas', 'matplotlib', 'scipy'} & set(sys.modules)))"
     )
@@ -231,7 +233,7 @@ def test_sets_are_as_s1_describes_them(small: Small) -> None:
     view = ClientView(counts, counts.sum(axis=1), found)
 
     def metrics(kind: str, **params: Any) -> dict[str, float]:
-        rule = Chosen("formation", kind, formations[kind].params.model_validate(params))
+        rule = FormationChoice(kind, formations[kind].params.model_validate(params))
         rows = [asdict(set_similarity(found, rule(view, np.random.default_rng(seed)))) for seed in range(5)]
         return {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
 

@@ -117,7 +117,7 @@ def check_sums(session: Session, books: Books, rows: list[Row]) -> None:
     Clusters go on by themselves: where nothing is cut off, what some have done of a round when the run ends is in no row yet.
     """
     transfers = [r for r in rows if r.kind == ledger.TRANSFER]
-    ends_amid = session.world.calm and session.scenario.method.plugin.facts.get("clusters")
+    ends_amid = session.world.calm and session.scenario.method.plugin.facts.clusters
     for hop in ledger.HOPS:
         booked, carried = sum(r.bytes for r in transfers if r.hop == hop), books.carried.get(hop, 0)
         assert booked <= carried if ends_amid else booked == carried, hop

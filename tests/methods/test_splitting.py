@@ -8,22 +8,15 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
+from emulator.contracts.learning import LocalRuleChoice
+from emulator.contracts.methods import Reading
 from emulator.learning.facts import ModelFacts
 from emulator.learning.lab import Handle, Lab, Training
 from emulator.learning.memo import Memo, RunMemory
 from emulator.learning.recipes import Handle as AnyHandle
 from emulator.methods.merging import clusters_to_merge
-from emulator.methods.splitting import (
-    ConvergenceParams,
-    Reading,
-    Record,
-    ReferenceParams,
-    Watch,
-    convergence,
-    matrix,
-    reference,
-)
-from emulator.registry import Chosen, NoParams
+from emulator.methods.splitting import ConvergenceParams, Record, ReferenceParams, Watch, convergence, matrix, reference
+from emulator.registry import NoParams
 from emulator.rng import stream
 from emulator.scenario import Loaded
 from tests.methods.playing import played
@@ -226,7 +219,7 @@ def test_which_clusters_are_merged(similar: list[list[float]], sizes: list[int],
 def test_cosines_and_lengths_are_those_of_the_vectors(small: Small) -> None:
     loaded = small(*HICFL)
     lab = Lab(loaded.scenario, RunMemory(Memo(None)), max_workers=1)
-    rule: Chosen = loaded.scenario.method.params.local
+    rule: LocalRuleChoice = loaded.scenario.method.params.local
     handles = [lab.initial(), *(lab.train(Training(lab.initial(), c, rule, 1))[0] for c in (0, 5))]
     vectors = [lab.value(h).double().numpy() for h in handles]
     found = lab.measure("cosines", handles)

@@ -17,13 +17,14 @@ from hypothesis import reject
 from hypothesis import strategies as st
 
 from emulator import yamlfile
+from emulator.contracts.learning import MeasurementChoice
 from emulator.errors import ScenarioError
 from emulator.learning.distillation import DistillationParams
 from emulator.learning.lab import Handle, Subject, Trained, Training
 from emulator.learning.memo import Memo, RunMemory
 from emulator.learning.recipes import Distilled
 from emulator.learning.timing import TimingLab
-from emulator.registry import Chosen, Params, Registry
+from emulator.registry import Params, Registry
 from emulator.rng import stream
 from emulator.scenario import Loaded
 from emulator.scenario.load import check
@@ -65,10 +66,12 @@ class BlindLab(TimingLab):
         super().__init__(loaded.scenario, RunMemory(MEMO))
         self._rng = stream(loaded.scenario.seed, "blind")
 
-    def measure(self, measurement: Chosen | str, models: Sequence[Handle], client: int | None = None) -> np.ndarray:
+    def measure(
+        self, measurement: MeasurementChoice | str, models: Sequence[Handle], client: int | None = None
+    ) -> np.ndarray:
         return self.measure_all(measurement, [(models, client)])[0]
 
-    def measure_all(self, measurement: Chosen | str, subjects: Iterable[Subject]) -> list[np.ndarray]:
+    def measure_all(self, measurement: MeasurementChoice | str, subjects: Iterable[Subject]) -> list[np.ndarray]:
         kind = measurement if isinstance(measurement, str) else measurement.kind
         classes, layers = self.clients.label_counts.shape[1], len(self.model_facts.layers)
         public = self._scenario.data.public * classes
@@ -131,7 +134,7 @@ class WitnessLab(BlindLab):
         self._use(vectors, None)
         return vectors[0] if len(vectors) == 1 else Handle("combined")
 
-    def measure_all(self, measurement: Chosen | str, subjects: Iterable[Subject]) -> list[np.ndarray]:
+    def measure_all(self, measurement: MeasurementChoice | str, subjects: Iterable[Subject]) -> list[np.ndarray]:
         def looked_at() -> Iterator[Subject]:
             for models, client in subjects:
                 for model in models:  # a client may read something off its own model, and send no more than that

@@ -12,14 +12,16 @@ import pytest
 
 from emulator import __version__, plugins, yamlfile
 from emulator.cli import listing
-from emulator.registry import Registry, models
+from emulator.contracts.learning import models
+from emulator.registry import Registry
 from emulator.scenario import load
 from emulator.scenario.json_schema import json_schema
 
 from .command import TINY, Done, ended, hfl, started
 
 PLUGIN = '''
-from emulator.registry import Params, models
+from emulator.contracts.learning import models
+from emulator.registry import Params
 
 class TinyParams(Params):
     width: int = 3
@@ -193,7 +195,7 @@ def test_a_plug_in_may_be_a_module_in_the_current_folder(
         ("class Own(BaseException): ...\nraise Own('end')", "Own: end (PLUGIN:2)\n"),
         ("import json\njson.loads('[')", "JSONDecodeError: Expecting value: line 1 column 2 (char 1) (PLUGIN:2)\n"),
         ("import sys\nsys.exit(0)", "SystemExit: 0 (PLUGIN:2)\n"),
-        (PLUGIN.replace('"tiny"', '"mlp"'), "InputError: model 'mlp' is registered twice, in "),
+        (PLUGIN.replace('"tiny"', '"mlp"'), "model 'mlp' is registered twice, in "),
         (None, "FileNotFoundError: "),
     ],
 )

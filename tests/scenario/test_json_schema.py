@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from emulator import yamlfile
+from emulator.contracts.grouping import FormationFacts, formations
 from emulator.errors import ScenarioError
-from emulator.registry import Params, Registry, formations
+from emulator.registry import Params, Registry
 from emulator.scenario import bundled, dump, loads
 from emulator.scenario.json_schema import json_schema
 from emulator.scenario.presets import presets
@@ -164,7 +165,9 @@ def test_models_inside_a_plug_ins_parameters_are_among_the_definitions(monkeypat
 
     formations.names()
     monkeypatch.setattr(formations, "_plugins", dict(formations._plugins))
-    formations.register("nested", Outer, needs=(), smallest=lambda params: 1)(lambda clients, rng, params: [])
+    formations.register("nested", Outer, FormationFacts(needs=(), smallest=lambda params: 1))(
+        lambda clients, rng, params: []
+    )
     schema = json_schema()
     for part in subschemas(schema):
         if "$ref" in part:

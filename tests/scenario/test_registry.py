@@ -6,16 +6,17 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 from patience import PATIENCE_S
 from pydantic import ValidationError
 
-from emulator import registry
 from emulator.cli import listing
+from emulator.conformance import Facts
+from emulator.contracts.grouping import Formation, FormationFacts, formations
 from emulator.errors import InputError, ScenarioError
-from emulator.registry import Chosen, Formation, NoParams, Params, Registry, Scale
+from emulator.registry import Chosen, Params, Registry, Scale
 from emulator.scenario import loads
 from emulator.scenario.json_schema import json_schema
 from emulator.units import Seconds
@@ -35,13 +36,14 @@ class WaitParams(Params):
 
 
 Register = Callable[..., None]
+FACTS = FormationFacts(smallest=lambda params: 2)
 
 
 @pytest.fixture
 def foreign(monkeypatch: pytest.MonkeyPatch) -> Register:
     """Registers a plug-in for the length of a test."""
 
-    def register(slot: Registry[Any], name: str, params: type[Params] = NoParams, **facts: Any) -> None:
+    def register(slot: Registry[Any, Any], name: str, params: type[Params], facts: Facts) -> None:
         slot.names()
         monkeypatch.setattr(slot, "_plugins", dict(slot._plugins))
 
@@ -49,7 +51,7 @@ def foreign(monkeypatch: pytest.MonkeyPatch) -> Register:
             """Does as it likes."""
             return args
 
-        slot.register(name, params, **facts)(function)
+        slot.register(name, params, facts)(function)
 
     return register
 
@@ -80,7 +82,7 @@ def test_every_slot_has_choices_that_say_what_they_are(slot: str) -> None:
     ],
 )
 def test_an_unknown_name_gives_a_hint(name: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    room = registry.formations
+    room = formations
     ours = {n: room[n] for n in ("all", "cov", "random", "single")}
     monkeypatch.setattr(room, "_plugins", ours)
     with pytest.raises(InputError) as caught:
@@ -88,13 +90,23 @@ def test_an_unknown_name_gives_a_hint(name: str, said: str, monkeypatch: pytest.
     assert str(caught.value) == said
 
 
+class Thing(Protocol):
+    """A plug-in of a slot that only a test has."""
+
+    def __call__(self, params: Any, /) -> None: ...
+
+
+class ThingChoice(Chosen[Params, Thing, Facts]):
+    slot = "thing of a test"
+
+
 def test_a_name_is_taken_once_by_a_module_and_never_by_two() -> None:
-    room: Registry[Any] = Registry("thing of a test")
+    room: Registry[Thing, Facts] = Registry(ThingChoice)
     try:
 
-        def mine() -> None: ...
-        def mine_again() -> None: ...
-        def other() -> None: ...
+        def mine(params: Any) -> None: ...
+        def mine_again(params: Any) -> None: ...
+        def other(params: Any) -> None: ...
 
         other.__module__ = "elsewhere"
         room.register("a")(mine)
@@ -111,13 +123,12 @@ def test_a_name_is_taken_once_by_a_module_and_never_by_two() -> None:
 
 
 def test_a_plug_in_from_elsewhere_is_as_good_as_ours(foreign: Register) -> None:
-    foreign(registry.formations, "patient", WaitParams, needs=(), smallest=lambda params: 2)
-    assert "patient" in registry.formations.names()
+    foreign(formations, "patient", WaitParams, FACTS)
+    assert "patient" in formations.names()
     assert ("patient", "Does as it likes.", "wait, rounds") in listing.entries("formations")
     scenario = loads(formation("{kind: patient, wait: 3 s, rounds: [1, 2]}")).scenario
     chosen = scenario.method.params.formation
     assert (chosen.kind, chosen.params.wait, chosen.params.rounds) == ("patient", 3.0, (1, 2))
-    assert chosen("view", "rng") == ("view", "rng", chosen.params)
     assert chosen.dump() == {"kind": "patient", "wait": "3 s", "rounds": (1, 2)}
     schema = json_schema()
     data = {"kind": "patient", "wait": "3 s"}
@@ -144,7 +155,7 @@ def test_a_plug_in_from_elsewhere_is_as_good_as_ours(foreign: Register) -> None:
     ],
 )
 def test_messages_about_a_plug_in_from_elsewhere_keep_their_place(foreign: Register, value: str, said: str) -> None:
-    foreign(registry.formations, "patient", WaitParams, needs=(), smallest=lambda params: 2)
+    foreign(formations, "patient", WaitParams, FACTS)
     with pytest.raises(ScenarioError) as caught:
         loads(formation(value), "s.yaml")
     assert str(caught.value) == said
@@ -155,7 +166,7 @@ def test_errors_of_choices_within_choices_keep_their_place(foreign: Register) ->
         first: Formation
         others: tuple[Formation, ...] = ()
 
-    foreign(registry.formations, "holder", Holder, needs=(), smallest=lambda params: 2)
+    foreign(formations, "holder", Holder, FACTS)
     with pytest.raises(ScenarioError) as caught:
         loads(
             formation(

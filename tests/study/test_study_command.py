@@ -143,7 +143,8 @@ def test_a_study_whose_file_changed_keeps_what_is_still_wanted(done_in_two: tupl
 PLUGIN = '''
 import os
 from emulator.errors import HflError
-from emulator.registry import Params, models
+from emulator.contracts.learning import models
+from emulator.registry import Params
 
 class Params_(Params):
     how: str = "well"

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trace_samples import UCC, write
 
+from emulator.contracts.files import trace_formats
 from emulator.errors import InputError
-from emulator.registry import trace_formats
 from traces.content import DeviceMix, Trace
 from traces.reading import bundled, detect, find, read
 

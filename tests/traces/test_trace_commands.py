@@ -16,7 +16,7 @@ import pytest
 from scenario.command import Done, hfl
 from trace_samples import UCC, real, write
 
-from emulator.registry import trace_formats
+from emulator.contracts.files import trace_formats
 from traces.content import DeviceMix, LatencyMatrix, Trace
 from traces.reading import bundled, read
 from traces.step import StepFunction
@@ -113,10 +113,10 @@ def test_inspect_mixes_and_latencies_and_many_clients(tmp_path: Path) -> None:
 def test_a_format_of_the_users_own(tmp_path: Path) -> None:
     plugin = tmp_path / "own_trace_format.py"
     plugin.write_text(
-        "from emulator.registry import trace_formats\n"
+        "from emulator.contracts.files import TraceFormatFacts, trace_formats\n"
         "from traces.content import Trace\n"
         "from traces.step import StepFunction\n"
-        "@trace_formats.register('own', gives=Trace, fits=lambda head: head.raw.startswith(b'OWN'))\n"
+        "@trace_formats.register('own', facts=TraceFormatFacts(gives=Trace, fits=lambda head: head.raw.startswith(b'OWN')))\n"
         "def own(path, params):\n"
         "    '''My own.'''\n"
         "    return Trace({('speed', ''): StepFunction.constant(2)})\n"

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trace_samples import UCC, real, write
 
+from emulator.contracts.files import TraceFormat, trace_formats
 from emulator.errors import InputError
-from emulator.registry import TraceFormat, trace_formats
 from traces.content import DeviceMix, LatencyMatrix, Trace, label, weighted_median
 from traces.formats.own_csv import as_csv
 from traces.reading import detect, read
@@ -369,8 +369,8 @@ def test_every_format_says_what_it_gives_and_how_it_is_told() -> None:
         "tabbed", "ucc-5g",
     }  # fmt: skip
     for name in names:
-        assert trace_formats[name].facts["gives"] in (Trace, DeviceMix, LatencyMatrix)
-        assert callable(trace_formats[name].facts["fits"])
+        assert trace_formats[name].facts.gives in (Trace, DeviceMix, LatencyMatrix)
+        assert callable(trace_formats[name].facts.fits)
 
 
 def test_a_scenario_can_choose_a_format(tmp_path: Path) -> None:
@@ -424,4 +424,4 @@ def examples() -> dict[str, str]:
 def test_the_examples_of_the_documentation_are_what_they_claim_to_be(tmp_path: Path, name: str) -> None:
     path = write(tmp_path, "example", examples()[name])
     assert detect(path) == name
-    assert isinstance(read(path), trace_formats[name].facts["gives"])
+    assert isinstance(read(path), trace_formats[name].facts.gives)

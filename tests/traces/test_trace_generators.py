@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from emulator.contracts.files import trace_generators
 from emulator.errors import InputError
-from emulator.registry import trace_generators
 from emulator.rng import stream
 from traces.step import StepFunction
 
@@ -51,7 +51,7 @@ def test_all_cover_the_duration_and_depend_on_the_seed_alone(kind: str, duration
 def test_every_generator_is_tested_and_names_its_column() -> None:
     assert set(trace_generators.names()) >= set(NEEDED)
     for name in NEEDED:
-        assert trace_generators[name].facts["column"].endswith("]")
+        assert trace_generators[name].facts.column.endswith("]")
 
 
 def test_constant() -> None:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import simpy
 
+from emulator.contracts.world import GroupOperationChoice
 from emulator.ledger import Ledger, Row, Tag
-from emulator.registry import Chosen
 from emulator.rng import stream
 from emulator.scenario import Loaded
 from emulator.world.batch import Work
@@ -67,7 +67,9 @@ def loaded_as(small: Small, world: str) -> Loaded:
     return small("topology.clients=12", "topology.edges=3", devices, *WORLDS[world])
 
 
-def together(world: World, server: str, members: Sequence[int], operation: Chosen | None, group: int) -> Steps:
+def together(
+    world: World, server: str, members: Sequence[int], operation: GroupOperationChoice | None, group: int
+) -> Steps:
     """Members download, train and upload; with an operation they wait for one another around it."""
     tag, crew = Tag("model", 1, group), world.batch.crew(server, members)
     work = Work(SAMPLES[crew.clients], 2, 4)
@@ -79,7 +81,9 @@ def together(world: World, server: str, members: Sequence[int], operation: Chose
         yield crew.send(50_000, tag)
 
 
-def one_by_one(world: World, server: str, members: Sequence[int], operation: Chosen | None, group: int) -> Steps:
+def one_by_one(
+    world: World, server: str, members: Sequence[int], operation: GroupOperationChoice | None, group: int
+) -> Steps:
     """The same with a process for each member."""
     tag, names = Tag("model", 1, group), world.fleet.client_names
 
@@ -119,8 +123,8 @@ def facts_of(rows: Iterable[Row]) -> list[tuple[Any, ...]]:
     return sorted(facts(row) for row in rows)
 
 
-def secure(**params: Any) -> Chosen:
-    return Chosen("group operation", "secure-aggregation", SecureAggregationParams(**params))
+def secure(**params: Any) -> GroupOperationChoice:
+    return GroupOperationChoice("secure-aggregation", SecureAggregationParams(**params))
 
 
 OPERATIONS = {
@@ -133,7 +137,9 @@ OPERATIONS = {
 
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
-def test_a_group_takes_as_long_as_its_members_one_by_one(small: Small, world: str, operation: Chosen | None) -> None:
+def test_a_group_takes_as_long_as_its_members_one_by_one(
+    small: Small, world: str, operation: GroupOperationChoice | None
+) -> None:
     loaded = loaded_as(small, world)
     groups = [[0, 1, 2, 3], [4, 5, 6], [7], [8, 10], [9, 11]]
     server = Fleet(loaded.scenario.topology, 3).home
@@ -148,7 +154,7 @@ def test_a_group_takes_as_long_as_its_members_one_by_one(small: Small, world: st
 
 @pytest.mark.parametrize("world", [w for w in WORLDS if w != "no edges"])
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
-def test_at_an_edge_that_is_not_their_own(small: Small, world: str, operation: Chosen | None) -> None:
+def test_at_an_edge_that_is_not_their_own(small: Small, world: str, operation: GroupOperationChoice | None) -> None:
     loaded = loaded_as(small, world)
     groups = {"edge-0": [0, 5, 9, 3], "edge-2": [1, 2, 8], "edge-1": [4, 11]}
     rows = [
@@ -161,7 +167,7 @@ def test_at_an_edge_that_is_not_their_own(small: Small, world: str, operation: C
 
 @pytest.mark.parametrize("world", [w for w in WORLDS if "jitter" not in w])  # these are drawn in another order
 @pytest.mark.parametrize("operation", list(OPERATIONS.values())[:2], ids=list(OPERATIONS)[:2])
-def test_under_the_cloud_too(small: Small, world: str, operation: Chosen | None) -> None:
+def test_under_the_cloud_too(small: Small, world: str, operation: GroupOperationChoice | None) -> None:
     loaded = loaded_as(small, world)
     groups = [[11, 0, 4, 5, 8, 1], [2, 3, 6, 7, 9, 10]]
     rows = [
@@ -193,7 +199,7 @@ def test_somebody_who_comes_between_takes_his_share(
         ends = (here.fleet.client_names[client], home(client))
         yield here.send(*(ends if up else ends[::-1]), size_bytes, Tag("single", 1, client))
 
-    def play(here: World, operation: Chosen | None) -> list[Row]:
+    def play(here: World, operation: GroupOperationChoice | None) -> list[Row]:
         groups = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
         work = [together(here, home(g[0]), g, operation, i) for i, g in enumerate(groups)]
         return rows_of(here, [*work, *(single(here, *s) for s in singles)])

@@ -13,6 +13,7 @@ import simpy
 
 from devices.compute import training_s
 from devices.profile import find_profile
+from emulator.contracts.world import Meeting
 from emulator.errors import ScenarioError
 from emulator.ledger import Ledger, Tag
 from emulator.registry import Chosen
@@ -22,7 +23,7 @@ from emulator.scenario.schema import MeasuredDevices
 from emulator.world.fleet import Fleet
 from emulator.world.mixes import assign_kinds
 from emulator.world.network import DedicatedNetwork
-from emulator.world.operations import Meeting, SecureAggregationParams, secure_aggregation
+from emulator.world.operations import SecureAggregationParams, secure_aggregation
 from emulator.world.sharing import SharedNetwork
 from emulator.world.world import Workload, World
 

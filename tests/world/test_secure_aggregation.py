@@ -16,10 +16,10 @@ from devices.secagg.constants import Constants, find_constants
 from devices.secagg.cost import protocol_cost
 from devices.secagg.session import run
 from emulator import ledger
+from emulator.contracts.world import GroupOperationChoice, Meeting
 from emulator.errors import InputError
-from emulator.registry import Chosen
 from emulator.scenario import Loaded, dump, loads
-from emulator.world.operations import Meeting, SecureAggregationParams, least_members, secure_aggregation
+from emulator.world.operations import SecureAggregationParams, secure_aggregation
 from tests.devices.secagg_parties import vectors
 from tests.methods.playing import played
 
@@ -30,7 +30,7 @@ ACTIVE = SecureAggregationParams(model="protocol", adversary="active")
 
 
 def least(size: int, params: SecureAggregationParams) -> int:
-    return least_members(Chosen("group operation", "secure-aggregation", params), size)
+    return GroupOperationChoice("secure-aggregation", params).least_members(size)
 
 
 @settings(deadline=None)

@@ -13,15 +13,15 @@ from devices.profile import DeviceProfile, find_profile
 from devices.secagg.constants import find_constants
 from devices.secagg.cost import protocol_cost
 from emulator import ledger
+from emulator.contracts.world import GroupOperationChoice, Meeting
 from emulator.errors import InputError
 from emulator.ledger import Ledger, Tag
-from emulator.registry import Chosen
 from emulator.rng import stream
 from emulator.scenario import Loaded, dump, loads
 from emulator.world.fleet import Fleet, assign_devices
 from emulator.world.meetings import operate
 from emulator.world.network import DedicatedNetwork
-from emulator.world.operations import Meeting, SecureAggregationParams, secure_aggregation
+from emulator.world.operations import SecureAggregationParams, secure_aggregation
 from emulator.world.sharing import SharedNetwork
 from emulator.world.world import Workload, World
 
@@ -90,7 +90,7 @@ def test_training_takes_what_the_device_says(small: Callable[..., Loaded]) -> No
 @pytest.mark.parametrize("size", [1, 2, 4])
 def test_a_group_operation_is_quadratic_in_the_size_of_the_group(small: Callable[..., Loaded], size: int) -> None:
     world = make_world(small())
-    operation = Chosen("group operation", "secure-aggregation", SecureAggregationParams(a="1 s", b="10 ms", c="3 ms"))  # type: ignore[arg-type]
+    operation = GroupOperationChoice("secure-aggregation", SecureAggregationParams(a="1 s", b="10 ms", c="3 ms"))  # type: ignore[arg-type]
     world.env.run(world.env.process(operate(world, range(size), "edge-0", operation, 1, size, TAG)))
     rows = [r for r in world.ledger.rows if r.kind == ledger.GROUP_OPERATION]
     assert [r.end_s - r.start_s for r in rows] == [pytest.approx(1 + 0.010 * size + 0.003 * size**2)] * size

@@ -18,8 +18,9 @@ from pathlib import Path
 
 import numpy as np
 
+from emulator.contracts.files import TraceFormatFacts, trace_formats
 from emulator.errors import quote_all, suggestion
-from emulator.registry import NoParams, trace_formats
+from emulator.registry import NoParams
 from emulator.units import RATE, Dimension
 from traces.content import RELATIVE_SPEED, DeviceMix, weighted_median
 from traces.source import Head, lines, number, wrong
@@ -37,7 +38,7 @@ def _fits(head: Head) -> bool:
     return re.match(r"\s*device\s*,", first) is not None
 
 
-@trace_formats.register("device-mix", gives=DeviceMix, fits=_fits)
+@trace_formats.register("device-mix", facts=TraceFormatFacts(gives=DeviceMix, fits=_fits))
 def device_mix(path: Path, params: NoParams) -> DeviceMix:
     """Kinds of devices with their shares, their speeds and, where known, their bandwidths."""
     header: dict[str, float] = {}

@@ -22,8 +22,9 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
+from emulator.contracts.files import TraceFormatFacts, trace_formats
 from emulator.errors import InputError, quote_all
-from emulator.registry import Params, trace_formats
+from emulator.registry import Params
 from traces.content import DeviceMix, Trace, weighted_median
 from traces.pickles import load_plain
 from traces.source import LARGEST, Head, wrong
@@ -43,8 +44,7 @@ def _is_pickle(head: Head) -> bool:
 @trace_formats.register(
     "fedscale-capacity",
     FedScaleParams,
-    gives=DeviceMix,
-    fits=lambda head: _is_pickle(head) and b"computation" in head.raw,
+    TraceFormatFacts(gives=DeviceMix, fits=lambda head: _is_pickle(head) and b"computation" in head.raw),
 )
 def fedscale_capacity(path: Path, params: FedScaleParams) -> DeviceMix:
     """Computing speed and bandwidth of each of FedScale's clients."""
@@ -65,8 +65,7 @@ def fedscale_capacity(path: Path, params: FedScaleParams) -> DeviceMix:
 @trace_formats.register(
     "fedscale-behaviour",
     FedScaleParams,
-    gives=Trace,
-    fits=lambda head: _is_pickle(head) and b"finish_time" in head.raw,
+    TraceFormatFacts(gives=Trace, fits=lambda head: _is_pickle(head) and b"finish_time" in head.raw),
 )
 def fedscale_behaviour(path: Path, params: FedScaleParams) -> Trace:
     """When each of FedScale's clients is available."""

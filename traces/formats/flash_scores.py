@@ -24,7 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from emulator.registry import Params, trace_formats
+from emulator.contracts.files import TraceFormatFacts, trace_formats
+from emulator.registry import Params
 from traces.content import DeviceMix, weighted_median
 from traces.source import LARGEST, Head, read_text, wrong
 
@@ -42,7 +43,7 @@ def _fits(head: Head) -> bool:
     return re.match(r'\{\s*"(?:[^"\\]|\\.)*"\s*:\s*[0-9]+\s*[,}]', begin) is not None
 
 
-@trace_formats.register("flash-scores", FlashParams, gives=DeviceMix, fits=_fits)
+@trace_formats.register("flash-scores", FlashParams, TraceFormatFacts(gives=DeviceMix, fits=_fits))
 def flash_scores(path: Path, params: FlashParams) -> DeviceMix:
     """Benchmark scores of phones, and how often users have them."""
     scores = _scores(path, _json(path))

@@ -16,7 +16,8 @@ from typing import Literal
 
 import numpy as np
 
-from emulator.registry import Params, trace_formats
+from emulator.contracts.files import TraceFormatFacts, trace_formats
+from emulator.registry import Params
 from traces.content import LatencyMatrix
 from traces.source import Head, is_number, lines, number, wrong
 
@@ -34,7 +35,7 @@ def _fits(head: Head) -> bool:
     return bool(rows) and len(rows[0]) > 1 and all(is_number(cell) for row in rows for cell in row)
 
 
-@trace_formats.register("latency-matrix", LatencyParams, gives=LatencyMatrix, fits=_fits)
+@trace_formats.register("latency-matrix", LatencyParams, TraceFormatFacts(gives=LatencyMatrix, fits=_fits))
 def latency_matrix(path: Path, params: LatencyParams) -> LatencyMatrix:
     """A square matrix of milliseconds between sites."""
     rows: list[list[float]] = []

@@ -19,7 +19,8 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field
 
-from emulator.registry import Params, trace_formats
+from emulator.contracts.files import TraceFormatFacts, trace_formats
+from emulator.registry import Params
 from emulator.units import PositiveSeconds
 from traces.content import Trace
 from traces.source import Head, lines, wrong
@@ -39,7 +40,7 @@ def _fits(head: Head) -> bool:
     return bool(head.lines) and all(_is_time(line) for line in head.lines)
 
 
-@trace_formats.register("mahimahi", MahimahiParams, gives=Trace, fits=_fits)
+@trace_formats.register("mahimahi", MahimahiParams, TraceFormatFacts(gives=Trace, fits=_fits))
 def mahimahi(path: Path, params: MahimahiParams) -> Trace:
     """Times in milliseconds at which a packet may pass, one a line."""
     times: list[int] = []

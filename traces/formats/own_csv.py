@@ -23,8 +23,9 @@ from typing import cast, get_args
 
 import numpy as np
 
+from emulator.contracts.files import TraceFormatFacts, trace_formats
 from emulator.errors import InputError, quote_all, suggestion
-from emulator.registry import Params, trace_formats
+from emulator.registry import Params
 from emulator.units import TIME, Dimension, PositiveSeconds
 from traces.content import DIMENSIONS, Quantity, Series, Trace, label
 from traces.source import Head, later, lines, number, wrong
@@ -46,7 +47,7 @@ def _fits(head: Head) -> bool:
     return re.match(r"\s*time\s*[\[_,]", first) is not None
 
 
-@trace_formats.register("csv", CsvParams, gives=Trace, fits=_fits)
+@trace_formats.register("csv", CsvParams, TraceFormatFacts(gives=Trace, fits=_fits))
 def own_csv(path: Path, params: CsvParams) -> Trace:
     """Columns of quantities over time, with their units in the header."""
     columns: list[tuple[Series, float]] = []

@@ -16,7 +16,8 @@ from typing import Literal
 
 import numpy as np
 
-from emulator.registry import Params, trace_formats
+from emulator.contracts.files import TraceFormatFacts, trace_formats
+from emulator.registry import Params
 from traces.content import Trace
 from traces.source import Head, is_number, later, lines, number, wrong
 from traces.step import StepFunction
@@ -33,7 +34,7 @@ def _fits(head: Head) -> bool:
     return bool(rows) and all(len(row) == 2 and all(is_number(cell) for cell in row) for row in rows)
 
 
-@trace_formats.register("tabbed", TabbedParams, gives=Trace, fits=_fits)
+@trace_formats.register("tabbed", TabbedParams, TraceFormatFacts(gives=Trace, fits=_fits))
 def tabbed(path: Path, params: TabbedParams) -> Trace:
     """Rows of seconds and Mbit/s with a tab between them."""
     times: list[float] = []

@@ -15,8 +15,9 @@ import csv
 from datetime import datetime
 from pathlib import Path
 
+from emulator.contracts.files import TraceFormatFacts, trace_formats
 from emulator.errors import quote_all
-from emulator.registry import NoParams, trace_formats
+from emulator.registry import NoParams
 from traces.content import Series, Trace
 from traces.source import Head, number, read_text, wrong
 from traces.step import StepFunction
@@ -32,7 +33,7 @@ def _fits(head: Head) -> bool:
     return bool(head.lines) and head.lines[0].startswith("Timestamp,") and "L_bitrate" in head.lines[0]
 
 
-@trace_formats.register("ucc-5g", gives=Trace, fits=_fits)
+@trace_formats.register("ucc-5g", facts=TraceFormatFacts(gives=Trace, fits=_fits))
 def ucc_5g(path: Path, params: NoParams) -> Trace:
     """Bit rates in both directions and ping times of a phone, about every second."""
     reader = csv.reader(read_text(path).split("\n"), strict=True)

@@ -11,10 +11,10 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
+from emulator.contracts.grouping import FormationFacts, formations
 from emulator.grouping.kmeans import flops, kmeans
 from emulator.grouping.sizes import EqualSizes
 from emulator.grouping.view import ClientView
-from emulator.registry import formations
 
 
 class CdgParams(EqualSizes):
@@ -32,10 +32,12 @@ def _flops(clients: int, classes: int, groups: int, params: CdgParams) -> float:
 @formations.register(
     "cdg",
     CdgParams,
-    needs=("label-counts",),
-    smallest=lambda params: params.size,
-    largest=lambda params, clients: params.largest(clients),
-    flops=_flops,
+    FormationFacts(
+        needs=("label-counts",),
+        smallest=lambda params: params.size,
+        largest=lambda params, clients: params.largest(clients),
+        flops=_flops,
+    ),
 )
 def cdg(clients: ClientView, rng: np.random.Generator, params: CdgParams) -> list[list[int]]:
     """Similar clients apart: k-means on the label mixes, then each cluster dealt out over the groups.

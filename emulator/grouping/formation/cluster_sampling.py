@@ -8,10 +8,11 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
+from emulator.contracts.grouping import Distance, FormationFacts, formations
 from emulator.grouping.formation import LOGARITHM_FLOPS
 from emulator.grouping.kmeans import flops, kmeans
 from emulator.grouping.view import ClientView, Counts
-from emulator.registry import Distance, Params, formations
+from emulator.registry import Params
 
 STARTS = 10  # of k-means, of which the best is kept
 
@@ -46,11 +47,13 @@ def _flops(clients: int, numbers: int, groups: int, params: ClusterSamplingParam
 @formations.register(
     "cluster-sampling",
     ClusterSamplingParams,
-    needs=("estimates",),
-    smallest=lambda params: 1,
-    most=lambda params, clients: clients,
-    largest=lambda params, clients: min(params.clusters, clients),
-    flops=_flops,
+    FormationFacts(
+        needs=("estimates",),
+        smallest=lambda params: 1,
+        most=lambda params, clients: clients,
+        largest=lambda params, clients: min(params.clusters, clients),
+        flops=_flops,
+    ),
 )
 def cluster_sampling(clients: ClientView, rng: np.random.Generator, params: ClusterSamplingParams) -> KindredGroups:
     """One of each kind together: k-means on the rows of the distance matrix, then groups take a client of every cluster (S5).

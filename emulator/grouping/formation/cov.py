@@ -19,12 +19,12 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
+from emulator.contracts.grouping import FormationFacts, formations
 from emulator.grouping import quality
 from emulator.grouping.leftovers import spread
 from emulator.grouping.pool import GrowingGroup, Pool, Step
 from emulator.grouping.sizes import LeastSize
 from emulator.grouping.view import ClientView
-from emulator.registry import formations
 
 # For an infinite CoV: worse than any other, better than the inf of a client that was taken.
 _WORST = np.finfo(np.float64).max
@@ -43,7 +43,9 @@ def _flops(clients: int, classes: int, groups: int, params: CovParams) -> float:
     return (clients - groups) * clients / 2 * (2 * (classes + 2) + 3)
 
 
-@formations.register("cov", CovParams, needs=("label-counts",), smallest=lambda params: params.min_size, flops=_flops)
+@formations.register(
+    "cov", CovParams, FormationFacts(needs=("label-counts",), smallest=lambda params: params.min_size, flops=_flops)
+)
 def cov(clients: ClientView, rng: np.random.Generator, params: CovParams) -> list[list[int]]:
     """Greedy groups of balanced labels: a random client, then always the one that gives the least CoV.
 

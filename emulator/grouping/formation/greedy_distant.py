@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from pydantic import Field
 
+from emulator.contracts.grouping import Distance, FormationFacts, formations
 from emulator.grouping.formation.limits import FillLimits, fill
 from emulator.grouping.view import ClientView
-from emulator.registry import Distance, formations
 
 
 class GreedyParams(FillLimits):
@@ -21,10 +21,12 @@ class GreedyParams(FillLimits):
 @formations.register(
     "greedy-distant",
     GreedyParams,
-    needs=("estimates",),
-    smallest=lambda params: params.least_clients(),
-    most=lambda params, clients: params.most_groups(clients),
-    largest=lambda params, clients: params.largest(clients),
+    FormationFacts(
+        needs=("estimates",),
+        smallest=lambda params: params.least_clients(),
+        most=lambda params, clients: params.most_groups(clients),
+        largest=lambda params, clients: params.largest(clients),
+    ),
 )
 def greedy_distant(clients: ClientView, rng: np.random.Generator, params: GreedyParams) -> list[list[int]]:
     """Unlike clients together: a random client, then always the one farthest from the mean of the group.

@@ -9,9 +9,10 @@ import numpy as np
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from emulator.contracts.grouping import Distance, FormationFacts, formations
 from emulator.grouping.formation.limits import Least, least_clients, most_groups, too_many
 from emulator.grouping.view import ClientView
-from emulator.registry import Distance, Params, Scale, formations
+from emulator.registry import Params, Scale
 
 
 class HierarchicalParams(Params):
@@ -46,10 +47,12 @@ class HierarchicalParams(Params):
 @formations.register(
     "hierarchical",
     HierarchicalParams,
-    needs=("estimates",),
-    smallest=lambda params: least_clients(params.size or 1, params.groups),
-    most=lambda params, clients: most_groups(params.size or 1, params.groups, clients),
-    largest=lambda params, clients: min(params.size or clients, clients),
+    FormationFacts(
+        needs=("estimates",),
+        smallest=lambda params: least_clients(params.size or 1, params.groups),
+        most=lambda params, clients: most_groups(params.size or 1, params.groups, clients),
+        largest=lambda params, clients: min(params.size or clients, clients),
+    ),
 )
 def hierarchical(clients: ClientView, rng: np.random.Generator, params: HierarchicalParams) -> list[list[int]]:
     """Like clients together: the two nearest clusters are merged until so many groups are left.

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 import numpy as np
 from pydantic import Field
 
+from emulator.contracts.grouping import FormationFacts, formations
 from emulator.grouping.balanced import balanced_clusters
 from emulator.grouping.formation.limits import Least, SampleLimits, cannot_keep
 from emulator.grouping.view import ClientView
-from emulator.registry import Scale, formations
+from emulator.registry import Scale
 
 
 class IcgParams(SampleLimits):
@@ -33,10 +34,14 @@ class IcgParams(SampleLimits):
 @formations.register(
     "icg",
     IcgParams,
-    needs=("estimates",),
-    smallest=lambda params: params.groups or 1,
-    most=lambda params, clients: min(params.groups or clients, clients),
-    largest=lambda params, clients: -(-clients // params.groups) if params.groups else min(params.max_clients, clients),
+    FormationFacts(
+        needs=("estimates",),
+        smallest=lambda params: params.groups or 1,
+        most=lambda params, clients: min(params.groups or clients, clients),
+        largest=lambda params, clients: (
+            -(-clients // params.groups) if params.groups else min(params.max_clients, clients)
+        ),
+    ),
 )
 def icg(clients: ClientView, rng: np.random.Generator, params: IcgParams) -> list[list[int]]:
     """Unlike clients together: one from each of several equally large clusters of like ones.

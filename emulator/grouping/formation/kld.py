@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from emulator.contracts.grouping import FormationFacts, formations
 from emulator.grouping import quality
 from emulator.grouping.formation import LOGARITHM_FLOPS
 from emulator.grouping.leftovers import spread
 from emulator.grouping.sizes import LeastSize
 from emulator.grouping.view import ClientView, Counts, Floats
-from emulator.registry import formations
 
 # Divergences nearer than this (in nats) count as equal. It is far above rounding, which differs from one
 # library's logarithm to the next, and far below what makes a group better.
@@ -36,7 +36,9 @@ def _flops(clients: int, classes: int, groups: int, params: KldParams) -> float:
 
 
 @formations.register(
-    "kld", KldParams, needs=("label-counts", "label-mix"), smallest=lambda params: params.min_size, flops=_flops
+    "kld",
+    KldParams,
+    FormationFacts(needs=("label-counts", "label-mix"), smallest=lambda params: params.min_size, flops=_flops),
 )
 def kld(clients: ClientView, rng: np.random.Generator, params: KldParams) -> list[list[int]]:
     """Greedy groups that look like the fleet: a random client, then always the one with which KL is least (SHARE).

@@ -9,10 +9,10 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
+from emulator.contracts.grouping import FormationFacts, formations
 from emulator.grouping.formation.limits import FillLimits, fill
 from emulator.grouping.kmeans import kmeans
 from emulator.grouping.view import ClientView
-from emulator.registry import formations
 
 
 class KmeansParams(FillLimits):
@@ -26,10 +26,12 @@ class KmeansParams(FillLimits):
 @formations.register(
     "kmeans-spread",
     KmeansParams,
-    needs=("estimates",),
-    smallest=lambda params: params.least_clients(),
-    most=lambda params, clients: params.most_groups(clients),
-    largest=lambda params, clients: params.largest(clients),
+    FormationFacts(
+        needs=("estimates",),
+        smallest=lambda params: params.least_clients(),
+        most=lambda params, clients: params.most_groups(clients),
+        largest=lambda params, clients: params.largest(clients),
+    ),
 )
 def kmeans_spread(clients: ClientView, rng: np.random.Generator, params: KmeansParams) -> list[list[int]]:
     """Unlike clients together: k-means gathers like ones, and groups take a random client from each cluster in turn.

@@ -14,13 +14,13 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
+from emulator.contracts.grouping import FormationFacts, formations
 from emulator.grouping import quality
 from emulator.grouping.formation import LOGARITHM_FLOPS
 from emulator.grouping.leftovers import spread
 from emulator.grouping.pool import GrowingGroup, Pool
 from emulator.grouping.sizes import LeastSize
 from emulator.grouping.view import ClientView, Floats
-from emulator.registry import formations
 
 # For a group without samples: worse than any imbalance, better than the inf of a client that was taken.
 _WORST = np.finfo(np.float64).max
@@ -39,7 +39,9 @@ def _flops(clients: int, classes: int, groups: int, params: QcidParams) -> float
     return clients * clients / 2 * (2 * (classes + 2) + 8 + 2 * LOGARITHM_FLOPS)
 
 
-@formations.register("qcid", QcidParams, needs=("label-counts",), smallest=lambda params: params.min_size, flops=_flops)
+@formations.register(
+    "qcid", QcidParams, FormationFacts(needs=("label-counts",), smallest=lambda params: params.min_size, flops=_flops)
+)
 def qcid(clients: ClientView, rng: np.random.Generator, params: QcidParams) -> list[list[int]]:
     """Groups drawn client by client, the likelier the more balanced the labels of the group become (Fed-CBS).
 

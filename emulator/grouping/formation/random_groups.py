@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from emulator.contracts.grouping import FormationFacts, formations
 from emulator.grouping.sizes import EqualSizes
 from emulator.grouping.view import ClientView
-from emulator.registry import formations
 
 
 class RandomParams(EqualSizes):
@@ -14,7 +14,9 @@ class RandomParams(EqualSizes):
 
 
 @formations.register(
-    "random", RandomParams, needs=(), smallest=lambda params: params.size, largest=lambda params, n: params.largest(n)
+    "random",
+    RandomParams,
+    FormationFacts(needs=(), smallest=lambda params: params.size, largest=lambda params, n: params.largest(n)),
 )
 def random_groups(clients: ClientView, rng: np.random.Generator, params: RandomParams) -> list[list[int]]:
     """Shuffled clients in groups of `size` or more, as equal as possible."""

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 from pydantic import Field
 
+from emulator.contracts.grouping import FormationFacts, formations
 from emulator.errors import InputError
 from emulator.grouping.formation.limits import Least, least_clients, most_groups, too_many
 from emulator.grouping.view import ClientView, Floats
-from emulator.registry import Params, Scale, formations
+from emulator.registry import Params, Scale
 
 
 class VirtualTargetParams(Params):
@@ -27,11 +28,13 @@ class VirtualTargetParams(Params):
 @formations.register(
     "virtual-target",
     VirtualTargetParams,
-    needs=("estimates",),
-    smallest=lambda params: least_clients(params.size, params.groups),
-    most=lambda params, clients: most_groups(params.size, params.groups, clients),
-    largest=lambda params, clients: min(params.size, clients),
-    per_class=True,
+    FormationFacts(
+        needs=("estimates",),
+        smallest=lambda params: least_clients(params.size, params.groups),
+        most=lambda params, clients: most_groups(params.size, params.groups, clients),
+        largest=lambda params, clients: min(params.size, clients),
+        per_class=True,
+    ),
 )
 def virtual_target(clients: ClientView, rng: np.random.Generator, params: VirtualTargetParams) -> list[list[int]]:
     """Balanced sets: a random client, then always the one that turns the set's mean estimate most towards [1, ..., 1].

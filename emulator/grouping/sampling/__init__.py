@@ -1,9 +1,9 @@
 """Sampling rules: which groups train in a round.
 
-A rule is a function ``(groups: GroupView, params) -> log-weights [G]``. Its fact ``needs`` says what the
-server must have learnt of the clients, and ``everyone=True`` that all groups train in every round. How many
-groups to draw is ``params.count(total)``; `draw` draws them, and `log_inclusion` says how likely each was to
-be drawn. Weights stay logarithms throughout, because exp(1/CoV²) is beyond floats for a CoV under 0.037.
+A rule is a function ``(groups: GroupView, params) -> log-weights [G]``; what it declares about itself is a
+`emulator.contracts.grouping.SamplingFacts`, and its parameters derive from `DrawingParams` there. How many groups to
+draw is ``params.count(total)``; `draw` draws them, and `log_inclusion` says how likely each was to be drawn. Weights
+stay logarithms throughout, because exp(1/CoV²) is beyond floats for a CoV under 0.037.
 """
 
 from emulator.grouping.sampling.drawing import draw, log_probabilities

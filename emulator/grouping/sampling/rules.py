@@ -10,20 +10,13 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
+from emulator.contracts.grouping import DrawingParams, SamplingFacts, samplings
 from emulator.grouping import quality
 from emulator.grouping.view import Floats, GroupView
-from emulator.registry import Params, Scale, samplings
+from emulator.registry import Scale
 
 
-class AllParams(Params):
-    """All groups: there is nothing to set."""
-
-    def count(self, total: int) -> int:
-        """All of ``total`` groups."""
-        return total
-
-
-class SamplingParams(Params):
+class SamplingParams(DrawingParams):
     """How many groups train in a round: a number, or a share of all groups (S2 has 12 of about 60)."""
 
     groups: Annotated[int, Field(ge=1)] | None = Field(
@@ -48,31 +41,31 @@ class SamplingParams(Params):
         return min(total, max(1, math.floor(exact + Fraction(1, 2))))
 
 
-@samplings.register("all", AllParams, needs=(), everyone=True)
-def all_groups(groups: GroupView, params: AllParams) -> Floats:
+@samplings.register("all", facts=SamplingFacts(everyone=True))
+def all_groups(groups: GroupView, params: DrawingParams) -> Floats:
     """All groups train in every round."""
     return np.zeros(len(groups.samples))
 
 
-@samplings.register("uniform", SamplingParams, needs=())
+@samplings.register("uniform", SamplingParams, SamplingFacts(needs=()))
 def uniform(groups: GroupView, params: SamplingParams) -> Floats:
     """All groups are equally likely."""
     return np.zeros(len(groups.samples))
 
 
-@samplings.register("rcov", SamplingParams, needs=("label-counts",))
+@samplings.register("rcov", SamplingParams, SamplingFacts(needs=("label-counts",)))
 def rcov(groups: GroupView, params: SamplingParams) -> Floats:
     """Weight 1/CoV."""
     return _log_inverse_cov(groups)
 
 
-@samplings.register("srcov", SamplingParams, needs=("label-counts",))
+@samplings.register("srcov", SamplingParams, SamplingFacts(needs=("label-counts",)))
 def srcov(groups: GroupView, params: SamplingParams) -> Floats:
     """Weight 1/CoV²."""
     return 2 * _log_inverse_cov(groups)
 
 
-@samplings.register("esrcov", SamplingParams, needs=("label-counts",))
+@samplings.register("esrcov", SamplingParams, SamplingFacts(needs=("label-counts",)))
 def esrcov(groups: GroupView, params: SamplingParams) -> Floats:
     """Weight exp(1/CoV²): nearly always the most balanced groups."""
     cov = quality.cov(groups.label_counts)

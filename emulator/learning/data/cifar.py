@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from emulator.contracts.learning import DataSetFacts, data_sets
 from emulator.learning.data.arrays import ArraySet, Outline, normalised
 from emulator.learning.data.files import StoredParams, damaged, fingerprint, obtain, unless_fetched
-from emulator.registry import data_sets
 
 SHAPE = (3, 32, 32)
 
@@ -103,12 +103,14 @@ def _cifar10_fingerprint(params: StoredParams) -> str:
 @data_sets.register(
     "cifar10",
     StoredParams,
-    classes=10,
-    train_samples=50_000,
-    shape=SHAPE,
-    fingerprint=_cifar10_fingerprint,
-    check=unless_fetched(_cifar10_files),
-    outline=lambda params: _outline(_cifar10_files(params), "labels", 10),
+    DataSetFacts(
+        classes=10,
+        train_samples=50_000,
+        shape=SHAPE,
+        fingerprint=_cifar10_fingerprint,
+        check=unless_fetched(_cifar10_files),
+        outline=lambda params: _outline(_cifar10_files(params), "labels", 10),
+    ),
 )
 def cifar10(params: StoredParams) -> ArraySet:
     """CIFAR-10, colour photographs, 32×32, 50,000 to train and 10,000 to test."""
@@ -127,12 +129,14 @@ def _cifar100_fingerprint(params: StoredParams) -> str:
 @data_sets.register(
     "cifar100",
     StoredParams,
-    classes=100,
-    train_samples=50_000,
-    shape=SHAPE,
-    fingerprint=_cifar100_fingerprint,
-    check=unless_fetched(_cifar100_files),
-    outline=lambda params: _outline(_cifar100_files(params), "fine_labels", 100),
+    DataSetFacts(
+        classes=100,
+        train_samples=50_000,
+        shape=SHAPE,
+        fingerprint=_cifar100_fingerprint,
+        check=unless_fetched(_cifar100_files),
+        outline=lambda params: _outline(_cifar100_files(params), "fine_labels", 100),
+    ),
 )
 def cifar100(params: StoredParams) -> ArraySet:
     """CIFAR-100 (fine labels), colour photographs, 32×32, 50,000 to train and 10,000 to test."""

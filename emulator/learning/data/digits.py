@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from emulator.contracts.learning import DataSetFacts, data_sets
 from emulator.learning.data.arrays import ArraySet
-from emulator.registry import NoParams, data_sets
+from emulator.registry import NoParams
 from emulator.rng import stream
 
 FILE = "sklearn/datasets/data/digits.csv.gz"
@@ -22,7 +23,9 @@ def _fingerprint(params: NoParams) -> str:
     return f"digits:scikit-learn-{importlib.metadata.version('scikit-learn')}"
 
 
-@data_sets.register("digits", classes=10, train_samples=1437, shape=(1, 8, 8), fingerprint=_fingerprint)
+@data_sets.register(
+    "digits", facts=DataSetFacts(classes=10, train_samples=1437, shape=(1, 8, 8), fingerprint=_fingerprint)
+)
 def digits(params: NoParams) -> ArraySet:
     """Handwritten digits, 8×8, 1,437 to train and 360 to test; comes with scikit-learn, needs no download.
 

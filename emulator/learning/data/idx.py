@@ -15,9 +15,9 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
+from emulator.contracts.learning import DataSetFacts, data_sets
 from emulator.learning.data.arrays import ArraySet, Outline, normalised
 from emulator.learning.data.files import StoredParams, damaged, fingerprint, obtain, unless_fetched
-from emulator.registry import data_sets
 
 DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")  # of the Debian package dataset-fashion-mnist
 SIDE = 28
@@ -106,12 +106,14 @@ def _mnist_fingerprint(params: StoredParams) -> str:
 @data_sets.register(
     "mnist",
     StoredParams,
-    classes=10,
-    train_samples=60_000,
-    shape=(1, SIDE, SIDE),
-    fingerprint=_mnist_fingerprint,
-    check=unless_fetched(_mnist_files),
-    outline=lambda params: _outline(_mnist_files(params), 10),
+    DataSetFacts(
+        classes=10,
+        train_samples=60_000,
+        shape=(1, SIDE, SIDE),
+        fingerprint=_mnist_fingerprint,
+        check=unless_fetched(_mnist_files),
+        outline=lambda params: _outline(_mnist_files(params), 10),
+    ),
 )
 def mnist(params: StoredParams) -> ArraySet:
     """MNIST, handwritten digits, 28×28, 60,000 to train and 10,000 to test (LeCun et al. 1998)."""
@@ -131,12 +133,14 @@ def _fashion_fingerprint(params: StoredParams) -> str:
 @data_sets.register(
     "fashion-mnist",
     StoredParams,
-    classes=10,
-    train_samples=60_000,
-    shape=(1, SIDE, SIDE),
-    fingerprint=_fashion_fingerprint,
-    check=unless_fetched(_fashion_files),
-    outline=lambda params: _outline(_fashion_files(params), 10),
+    DataSetFacts(
+        classes=10,
+        train_samples=60_000,
+        shape=(1, SIDE, SIDE),
+        fingerprint=_fashion_fingerprint,
+        check=unless_fetched(_fashion_files),
+        outline=lambda params: _outline(_fashion_files(params), 10),
+    ),
 )
 def fashion_mnist(params: StoredParams) -> ArraySet:
     """Fashion-MNIST, articles of clothing, 28×28, 60,000 to train and 10,000 to test (Xiao et al. 2017).
@@ -185,10 +189,12 @@ def _emnist_outline(params: EmnistParams) -> Outline:
 @data_sets.register(
     "emnist",
     EmnistParams,
-    shape=(1, SIDE, SIDE),
-    fingerprint=_emnist_fingerprint,
-    check=unless_fetched(_emnist_files),
-    outline=_emnist_outline,
+    DataSetFacts(
+        shape=(1, SIDE, SIDE),
+        fingerprint=_emnist_fingerprint,
+        check=unless_fetched(_emnist_files),
+        outline=_emnist_outline,
+    ),
 )
 def emnist(params: EmnistParams) -> ArraySet:
     """EMNIST, handwritten letters and digits, 28×28, in six splits (Cohen et al. 2017).

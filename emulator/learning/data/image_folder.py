@@ -10,11 +10,12 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
+from emulator.contracts.learning import DataSetFacts, data_sets
 from emulator.errors import InputError, quote_all
 from emulator.learning.data.arrays import ArraySet, Outline, numbered, standardise
 from emulator.learning.data.digits import stratified_split
 from emulator.learning.data.folders import KEY, existing, fingerprint, wrong
-from emulator.registry import Params, data_sets
+from emulator.registry import Params
 from emulator.rng import stream
 
 ENDINGS = (".png", ".jpg", ".jpeg")
@@ -60,10 +61,7 @@ def _outline(params: ImageFolderParams) -> Outline:
 @data_sets.register(
     "image-folder",
     ImageFolderParams,
-    fingerprint=_fingerprint,
-    outline=_outline,
-    check=_outline,
-    owners="with 'owners: prefix'",
+    DataSetFacts(fingerprint=_fingerprint, outline=_outline, check=_outline, owners="with 'owners: prefix'"),
 )
 def image_folder(params: ImageFolderParams) -> ArraySet:
     """Images of your own in a folder for each class, PNG or JPEG, resized to one size.

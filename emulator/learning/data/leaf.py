@@ -11,11 +11,11 @@ import numpy as np
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from emulator.contracts.learning import DataSetFacts, data_sets
 from emulator.errors import InputError, quote_all
 from emulator.learning.data.arrays import ArraySet, numbered, numbered_as, standardise
 from emulator.learning.data.folders import KEY, FolderParams, fingerprint, folder_of, generated_fingerprint, wrong
 from emulator.learning.data.text import CHARACTERS, RESERVED, Sentence, characters, most_frequent, sentences, tokens
-from emulator.registry import data_sets
 
 SIDE = 28
 WRITER_CLASSES = 62  # digits, capitals, small letters
@@ -86,7 +86,7 @@ def _check(params: LeafParams) -> None:
             _files(_folder(params), part)
 
 
-@data_sets.register("leaf", LeafParams, fingerprint=_fingerprint, check=_check, owners=True)
+@data_sets.register("leaf", LeafParams, DataSetFacts(fingerprint=_fingerprint, check=_check, owners=True))
 def leaf(params: LeafParams) -> ArraySet:
     """FEMNIST (28×28, 62 labels) or Shakespeare (next character or word) by user, as LEAF writes them.
 

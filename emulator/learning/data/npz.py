@@ -13,10 +13,11 @@ import numpy as np
 from numpy.lib.npyio import NpzFile
 from pydantic import Field
 
+from emulator.contracts.learning import DataSetFacts, data_sets
 from emulator.errors import InputError, quote_all
 from emulator.learning.data.arrays import ArraySet, numbered, standardise
 from emulator.learning.data.files import fingerprint
-from emulator.registry import Params, data_sets
+from emulator.registry import Params
 
 KEY = "data.set.path"
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
@@ -50,7 +51,9 @@ def _check(params: NpzParams) -> None:
 
 
 @data_sets.register(
-    "npz", NpzParams, fingerprint=_fingerprint, check=_check, owners="whose file has an array 'user_train'"
+    "npz",
+    NpzParams,
+    DataSetFacts(fingerprint=_fingerprint, check=_check, owners="whose file has an array 'user_train'"),
 )
 def npz(params: NpzParams) -> ArraySet:
     """Arrays of your own from a .npz file: x_train, y_train, x_test, y_test.

@@ -14,11 +14,11 @@ import numpy as np
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from emulator.contracts.learning import DataSetFacts, data_sets
 from emulator.errors import InputError, quote_all
 from emulator.learning.data.arrays import ArraySet, Outline, numbered, standardise
 from emulator.learning.data.folders import KEY, FolderParams, fingerprint, folder_of, generated_fingerprint, wrong
 from emulator.learning.data.mel import frames, log_mel
-from emulator.registry import data_sets
 from emulator.units import PositiveSeconds
 
 RATE_HZ = 16_000
@@ -126,7 +126,7 @@ def _check(params: SpeechParams) -> None:
 
 
 @data_sets.register(
-    "speech-commands", SpeechParams, fingerprint=_fingerprint, outline=_outline, check=_check, owners=True
+    "speech-commands", SpeechParams, DataSetFacts(fingerprint=_fingerprint, outline=_outline, check=_check, owners=True)
 )
 def speech_commands(params: SpeechParams) -> ArraySet:
     """Speech Commands: words of one second by many speakers, as log-mel spectrograms (Warden 2018).

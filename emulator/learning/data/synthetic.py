@@ -9,8 +9,9 @@ import numpy as np
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from emulator.contracts.learning import DataSetFacts, data_sets
 from emulator.learning.data.arrays import ArraySet, Outline
-from emulator.registry import Params, data_sets
+from emulator.registry import Params
 from emulator.rng import stream
 
 Size = Annotated[int, Field(ge=1, le=4096)]
@@ -56,7 +57,7 @@ def _outline(params: SyntheticParams) -> Outline:
     return Outline(_labels(params, params.train_samples, rng), params.classes, params.shape)
 
 
-@data_sets.register("synthetic", SyntheticParams, fingerprint=_fingerprint, outline=_outline)
+@data_sets.register("synthetic", SyntheticParams, DataSetFacts(fingerprint=_fingerprint, outline=_outline))
 def synthetic(params: SyntheticParams) -> ArraySet:
     """Gaussian clouds around random prototypes, several for each class; of any size.
 

@@ -11,10 +11,10 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
+from emulator.contracts.learning import DataSetFacts, data_sets
 from emulator.errors import InputError
 from emulator.learning.data.arrays import ArraySet, numbered, numbered_as, standardise
 from emulator.learning.data.folders import KEY, FolderParams, fingerprint, folder_of, generated_fingerprint, wrong
-from emulator.registry import data_sets
 
 ACTIVITIES = 12
 SENSORS = 6  # acceleration along three axes (g), turning about them (degrees a second)
@@ -69,7 +69,9 @@ def _check(params: UscHadParams) -> None:
         _trials(folder_of(params, "usc-had"))
 
 
-@data_sets.register("usc-had", UscHadParams, fingerprint=_fingerprint, check=_check, classes=ACTIVITIES, owners=True)
+@data_sets.register(
+    "usc-had", UscHadParams, DataSetFacts(fingerprint=_fingerprint, check=_check, classes=ACTIVITIES, owners=True)
+)
 def usc_had(params: UscHadParams) -> ArraySet:
     """USC-HAD: activities of people, windows of six sensors at 100 Hz (Zhang and Sawchuk 2012).
 

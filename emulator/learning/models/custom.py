@@ -10,9 +10,11 @@ from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from emulator import modules, plugins
+from emulator.conformance import Facts
+from emulator.contracts.learning import models
 from emulator.errors import InputError
 from emulator.modules import code_hash
-from emulator.registry import Params, models
+from emulator.registry import Params
 
 if TYPE_CHECKING:
     from torch import nn
@@ -47,7 +49,7 @@ def _code(params: ModuleParams) -> str:
     return code_hash(params.factory.partition(":")[0], KEY)
 
 
-@models.register("module", ModuleParams, code=_code)
+@models.register("module", ModuleParams, Facts(code=_code))
 def module(shape: tuple[int, ...], classes: int, params: ModuleParams) -> nn.Module:
     """A model of your own: ``factory(shape, classes)`` gives the torch module.
 

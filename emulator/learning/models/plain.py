@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from emulator.contracts.learning import models
 from emulator.errors import InputError
 from emulator.learning.data.arrays import is_text
 from emulator.learning.models.images import KEY, fitted
-from emulator.registry import NoParams, Params, models
+from emulator.registry import NoParams, Params
 
 if TYPE_CHECKING:
     from torch import nn

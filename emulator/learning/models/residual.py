@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from emulator.contracts.learning import models
 from emulator.learning.models.images import image_shape
-from emulator.registry import Params, models
+from emulator.registry import Params
 
 if TYPE_CHECKING:
     from torch import nn

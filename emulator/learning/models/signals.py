@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
+from emulator.contracts.learning import models
 from emulator.errors import InputError
 from emulator.learning.models.images import KEY, image_shape
-from emulator.registry import Params, models
+from emulator.registry import Params
 
 if TYPE_CHECKING:
     from torch import nn

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
+from emulator.contracts.learning import models
 from emulator.errors import InputError
 from emulator.learning.data.arrays import is_text
 from emulator.learning.models.images import KEY
-from emulator.registry import Params, models
+from emulator.registry import Params
 
 if TYPE_CHECKING:
     from torch import nn

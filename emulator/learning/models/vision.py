@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from pydantic import Field
 
+from emulator.contracts.learning import models
 from emulator.learning.models.images import fitted
-from emulator.registry import NoParams, Params, models
+from emulator.registry import NoParams, Params
 
 if TYPE_CHECKING:
     from torch import nn

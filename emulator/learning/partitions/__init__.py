@@ -5,14 +5,12 @@
 overlap, unless a parameter says that they may, and none is empty; not every sample need be dealt out. What
 cannot be done raises `emulator.errors.InputError` with the key ``data.partition``.
 
-A partition whose clients belong to clusters declares ``clusters=True`` where it registers and returns
-`ClusteredParts`: the parts, the true cluster of every client, and by how many quarter turns its images are
-rotated.
-
-A partition that asks whose the samples are declares ``owners=True`` where it registers and takes a keyword
-``owners``: the int64 number of every sample's owner, or None where the data set does not say.
+What a partition declares about itself is a `emulator.contracts.learning.PartitionFacts`. One whose clients belong to
+clusters returns `ClusteredParts`: the parts, the true cluster of every client, and by how many quarter turns its images are
+rotated. One that asks whose the samples are takes a keyword ``owners``: the int64 number of every sample's owner, or None
+where the data set does not say.
 """
 
-from emulator.learning.partitions.parts import ClusteredParts, label_counts, partition_samples
+from emulator.learning.partitions.parts import ClusteredParts, label_counts
 
-__all__ = ["ClusteredParts", "label_counts", "partition_samples"]
+__all__ = ["ClusteredParts", "label_counts"]

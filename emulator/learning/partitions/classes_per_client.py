@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from emulator.contracts.learning import partitions
 from emulator.errors import InputError
 from emulator.learning.partitions.parts import (
     KEY,
@@ -19,7 +20,7 @@ from emulator.learning.partitions.parts import (
     spread_evenly,
     too_many_samples,
 )
-from emulator.registry import Params, Scale, partitions
+from emulator.registry import Params, Scale
 
 
 class ClassesPerClientParams(Params):

@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from emulator.contracts.learning import PartitionFacts, partitions
 from emulator.errors import InputError
 from emulator.learning.partitions.dirichlet import log_dirichlet, shares
 from emulator.learning.partitions.parts import (
@@ -21,7 +22,7 @@ from emulator.learning.partitions.parts import (
     too_few_clients,
     too_many_samples,
 )
-from emulator.registry import Params, Scale, partitions
+from emulator.registry import Params, Scale
 
 Label = Annotated[int, Field(ge=0, le=100_000)]
 
@@ -104,7 +105,7 @@ class DominantLabelParams(ClusterParams):
         return self.problems_of(scale, "labels", [(label,) for label in self.labels])
 
 
-@partitions.register("label-blocks", LabelBlocksParams, clusters=True)
+@partitions.register("label-blocks", LabelBlocksParams, PartitionFacts(clusters=True))
 def label_blocks(
     labels: np.ndarray, clients: int, classes: int, rng: np.random.Generator, params: LabelBlocksParams
 ) -> ClusteredParts:
@@ -128,7 +129,7 @@ def label_blocks(
     return _parts_of_clusters(labels, clients, rng, params, allowed)
 
 
-@partitions.register("dominant-label", DominantLabelParams, clusters=True)
+@partitions.register("dominant-label", DominantLabelParams, PartitionFacts(clusters=True))
 def dominant_label(
     labels: np.ndarray, clients: int, classes: int, rng: np.random.Generator, params: DominantLabelParams
 ) -> ClusteredParts:

@@ -8,9 +8,10 @@ import numpy as np
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from emulator.contracts.learning import PartitionFacts, data_sets, partitions
 from emulator.errors import InputError
 from emulator.learning.partitions.parts import KEY, SamplesPerClient, by_owner
-from emulator.registry import Params, Scale, data_sets, partitions
+from emulator.registry import Params, Scale
 
 
 class NaturalParams(Params):
@@ -34,12 +35,12 @@ class NaturalParams(Params):
 
 
 def _no_owners() -> str:
-    facts = {name: data_sets[name].facts.get("owners") for name in data_sets.names()}
+    facts = {name: data_sets[name].facts.owners for name in data_sets.names()}
     having = ", ".join(f"'{n}'" if told is True else f"'{n}' ({told})" for n, told in facts.items() if told)
     return f"this data set does not say whose its samples are; these do: {having}"
 
 
-@partitions.register("natural", NaturalParams, owners=True)
+@partitions.register("natural", NaturalParams, PartitionFacts(owners=True))
 def natural(
     labels: np.ndarray,
     clients: int,

@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field
 
 from emulator.errors import InputError
-from emulator.registry import Chosen, Scale
+from emulator.registry import Scale
 
 KEY = "data.partition"
 
@@ -28,20 +28,6 @@ class ClusteredParts(list[np.ndarray]):
         super().__init__(parts)
         self.clusters = clusters
         self.turns = np.zeros(len(self), np.int64) if turns is None else turns
-
-
-def partition_samples(
-    partition: Chosen,
-    labels: np.ndarray,
-    clients: int,
-    classes: int,
-    rng: np.random.Generator,
-    owners: np.ndarray | None,
-) -> list[np.ndarray]:
-    """The parts that a partition makes; ``owners`` go to those that ask for them. Raises `InputError`."""
-    further = {"owners": owners} if partition.plugin.facts.get("owners") else {}
-    parts: list[np.ndarray] = partition(labels, clients, classes, rng, **further)
-    return parts
 
 
 def label_counts(labels: np.ndarray, parts: Sequence[np.ndarray], classes: int) -> np.ndarray:

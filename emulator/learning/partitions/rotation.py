@@ -9,9 +9,10 @@ import numpy as np
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from emulator.contracts.learning import Partition, PartitionFacts, partitions
 from emulator.errors import InputError
-from emulator.learning.partitions.parts import KEY, ClusteredParts, equal_clusters, partition_samples, too_few_clients
-from emulator.registry import Params, Partition, Scale, partitions
+from emulator.learning.partitions.parts import KEY, ClusteredParts, equal_clusters, too_few_clients
+from emulator.registry import Params, Scale
 
 
 class RotationParams(Params):
@@ -51,7 +52,7 @@ def _code(params: RotationParams) -> str:
     return params.of.plugin.code(params.of.params)
 
 
-@partitions.register("rotation", RotationParams, clusters=True, owners=True, code=_code)
+@partitions.register("rotation", RotationParams, PartitionFacts(clusters=True, owners=True, code=_code))
 def rotation(
     labels: np.ndarray,
     clients: int,
@@ -67,7 +68,7 @@ def rotation(
     those that differ in either.
     """
     try:
-        parts = partition_samples(params.of, labels, clients, classes, rng, owners)
+        parts = params.of(labels, clients, classes, rng, owners)
     except InputError as error:
         raise InputError(error.message, error.key.replace(KEY, f"{KEY}.of", 1)) from error
     if few := too_few_clients(clients, len(params.degrees)):

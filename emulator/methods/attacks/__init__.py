@@ -3,7 +3,7 @@
 An attack is made once for a run and is told what happens in it. It may poison what clients train on (`Lab.poison`) and measure
 models (`Lab.measure`); it takes no emulated time and moves no bytes, so a run differs from a clean one by what is learned alone.
 
-An attack that is told of groups declares the fact ``groups=True``: it goes with methods that form some.
+What an attack declares about itself is a `emulator.contracts.methods.AttackFacts`.
 """
 
 from __future__ import annotations

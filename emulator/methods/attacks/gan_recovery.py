@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
+from emulator.contracts.learning import MeasurementChoice
+from emulator.contracts.methods import AttackFacts, attacks
 from emulator.errors import InputError
 from emulator.learning.recovery import Recovered, RecoveryParams, check_images
 from emulator.methods.attacks import Attack
-from emulator.registry import Chosen, Scale, attacks
+from emulator.registry import Scale
 from emulator.tables import Table
 
 if TYPE_CHECKING:
@@ -50,7 +52,7 @@ class GanRecoveryParams(RecoveryParams):
             yield "at", "an accuracy stands in it twice"
 
 
-@attacks.register("gan-recovery", GanRecoveryParams, tables=(RECOVERED,))
+@attacks.register("gan-recovery", GanRecoveryParams, AttackFacts(tables=(RECOVERED,)))
 class GanRecovery(Attack):
     """GAN recovery: a client makes images like those of others with models that it receives (S4 Fig. 11)."""
 
@@ -65,7 +67,7 @@ class GanRecovery(Attack):
             needs = f"the attack needs at least one, and {LEAST_OTHERS} of others"
             raise InputError(f"client {self._client} has {own} of {total} samples; {needs}", "attacks.client")
         how = RecoveryParams(**{name: getattr(params, name) for name in RecoveryParams.model_fields})
-        self._measurement = Chosen("measurement", "gan-recovery", how)
+        self._measurement = MeasurementChoice("gan-recovery", how)
 
     def evaluated(self, round: int, clusters: Clusters, accuracy: float) -> None:  # noqa: A002
         """Attacks, where a further accuracy is reached, the model that the attacker receives."""

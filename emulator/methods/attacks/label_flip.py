@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
+from emulator.contracts.methods import AttackFacts, attacks
 from emulator.errors import InputError
 from emulator.learning.recipes import Swaps
 from emulator.methods.attacks import Attack
-from emulator.registry import Params, Scale, attacks
+from emulator.registry import Params, Scale
 from emulator.rng import stream
 from emulator.tables import Table
 
@@ -59,7 +60,7 @@ class LabelFlipParams(Params):
             yield "choice", "'random' needs at least two pairs in 'swap' to draw from; with one, say 'fixed'"
 
 
-@attacks.register("label-flip", LabelFlipParams, groups=True, tables=(ATTACKERS,))
+@attacks.register("label-flip", LabelFlipParams, AttackFacts(groups=True, tables=(ATTACKERS,)))
 class LabelFlip(Attack):
     """Label flipping: clients of some groups exchange labels in their training data (S4 Table 6)."""
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from emulator.contracts.grouping import ESTIMATES
+from emulator.contracts.methods import Estimator, EstimatorChoice, estimators
 from emulator.methods.session import Session
-from emulator.registry import Chosen, estimators
 from emulator.world.world import Steps
 
 TRIES = 100  # after which a client that is lost again and again is left out
-ESTIMATES = "estimates"  # what a rule needs that works on whatever the chosen estimator says
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,11 @@ def ask_everybody(session: Session, steps: Callable[[int], Steps]) -> Steps:
     return world.env.all_of(work.values())
 
 
-def learn(session: Session, needs: Collection[str], estimator: Chosen, enquiry: Enquiry) -> Steps:
+def learn(session: Session, needs: Collection[str], estimator: Estimator, enquiry: Enquiry) -> Steps:
     """Runs the estimators that rules need, each once; returns what ``estimator`` says, None where no rule needs it."""
     said: dict[str, np.ndarray] = {}
     for need in sorted(set(needs)):
-        asked = estimator if need == ESTIMATES else Chosen("estimator", need, estimators[need].params())
+        asked = estimator if need == ESTIMATES else EstimatorChoice(need, estimators[need].params())
         if asked.kind not in said:
             said[asked.kind] = yield from asked(session, enquiry)
     return said[estimator.kind] if ESTIMATES in needs else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from pydantic import Field
 
+from emulator.contracts.methods import estimators
 from emulator.methods.estimators.asking import Enquiry
 from emulator.methods.estimators.pretraining import (
     PretrainingParams,
@@ -14,7 +15,6 @@ from emulator.methods.estimators.pretraining import (
     rows_of_all,
 )
 from emulator.methods.session import Session
-from emulator.registry import estimators
 from emulator.world.world import Steps, StepsTo
 
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
+from emulator.contracts.methods import EstimatorFacts, estimators
 from emulator.ledger import Tag
 from emulator.methods.estimators.asking import Enquiry, ask_everybody
 from emulator.methods.session import Session
-from emulator.registry import NoParams, estimators
+from emulator.registry import NoParams
 from emulator.world.fleet import CLOUD
 from emulator.world.world import Steps
 
 COUNT_BYTES = 4  # one label count on the wire
 
 
-@estimators.register("label-counts", per_class=True)
+@estimators.register("label-counts", facts=EstimatorFacts(per_class=True))
 def label_counts(session: Session, enquiry: Enquiry, params: NoParams) -> Steps:
     """Label counts: every client tells its server how many samples of each label it has; rows are shares of labels."""
     world, counts = session.world, session.lab.clients.label_counts

@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
+from emulator.contracts.methods import EstimatorFacts, estimators
 from emulator.methods.estimators.asking import Enquiry
 from emulator.methods.estimators.pretraining import (
     ESTIMATE,
@@ -20,7 +21,7 @@ from emulator.methods.estimators.pretraining import (
     rows_of_all,
 )
 from emulator.methods.session import Session
-from emulator.registry import Scale, estimators
+from emulator.registry import Scale
 from emulator.world.world import Steps, StepsTo
 
 
@@ -39,7 +40,7 @@ class ClassScoresParams(PublicParams):
             yield "", "needs public samples of the clients' own classes; leave data.public_set out"
 
 
-@estimators.register("confidence", ClassScoresParams, per_class=True)
+@estimators.register("confidence", ClassScoresParams, EstimatorFacts(per_class=True))
 def confidence(session: Session, enquiry: Enquiry, params: ClassScoresParams) -> Steps:
     """Confidence vector: softmax over classes of the mean score that public samples of a class get for it."""
     told = yield from class_scores(session, enquiry, params)
@@ -48,7 +49,7 @@ def confidence(session: Session, enquiry: Enquiry, params: ClassScoresParams) ->
     return rows_of_all(session, told, powers / powers.sum(axis=1, keepdims=True))
 
 
-@estimators.register("signature", ClassScoresParams, per_class=True)
+@estimators.register("signature", ClassScoresParams, EstimatorFacts(per_class=True))
 def signature(session: Session, enquiry: Enquiry, params: ClassScoresParams) -> Steps:
     """Signature vector: the mean softmax score that public samples of each class get for their class."""
     told = yield from class_scores(session, enquiry, params)

@@ -12,12 +12,12 @@ from typing import Annotated, TypeVar
 import numpy as np
 from pydantic import Field
 
+from emulator.contracts.learning import LocalParams, LocalRuleChoice
 from emulator.learning.lab import Trained
-from emulator.learning.rules import LocalParams
 from emulator.ledger import Tag
 from emulator.methods.estimators.asking import Enquiry, ask_everybody
 from emulator.methods.session import Session
-from emulator.registry import Chosen, Params, Scale
+from emulator.registry import Params, Scale
 from emulator.world.fleet import CLOUD
 from emulator.world.world import Steps, StepsTo
 
@@ -35,10 +35,10 @@ class PretrainingParams(Params):
     learning_rate: Annotated[float, Field(gt=0)] = Field(0.05, description="step size (η)")
     momentum: Annotated[float, Field(ge=0, lt=1)] = Field(0.0, description="momentum")
 
-    def rule(self, kind: str = "sgd") -> Chosen:
+    def rule(self, kind: str = "sgd") -> LocalRuleChoice:
         """The local training that these parameters describe."""
         names = ("epochs", "batch_size", "learning_rate", "momentum")
-        return Chosen("local update", kind, LocalParams(**{name: getattr(self, name) for name in names}))
+        return LocalRuleChoice(kind, LocalParams(**{name: getattr(self, name) for name in names}))
 
 
 class PublicParams(PretrainingParams):

@@ -10,6 +10,8 @@ import simpy
 from pydantic import Field
 
 from devices.compute import PASSES
+from emulator.contracts.learning import MeasurementChoice
+from emulator.contracts.methods import estimators
 from emulator.learning.data.arrays import is_text
 from emulator.learning.interface import AnyLab
 from emulator.learning.lab import Training
@@ -26,7 +28,6 @@ from emulator.methods.estimators.pretraining import (
     rows_of_all,
 )
 from emulator.methods.session import Session
-from emulator.registry import Chosen, estimators
 from emulator.world.device_queues import Begun
 from emulator.world.world import Steps, StepsTo
 
@@ -81,7 +82,7 @@ class _Probe:
     No bytes: the probe is the scenario's model.
     """
 
-    measurement: Chosen
+    measurement: MeasurementChoice
     forward_flops: float
     last: int
     own_bytes: int | None = None
@@ -89,9 +90,9 @@ class _Probe:
 
 def _probe_of(lab: AnyLab, params: Task2VecParams) -> _Probe:
     if not is_text(lab.sample_shape):
-        fisher = Chosen("measurement", "fisher", FisherParams(passes=params.passes))
+        fisher = MeasurementChoice("fisher", FisherParams(passes=params.passes))
         return _Probe(fisher, lab.model_facts.forward_flops, len(lab.measure("classifier-weights", [lab.initial()])))
-    fisher = Chosen("measurement", "text-fisher", TextFisherParams.model_validate(params.model_dump()))
+    fisher = MeasurementChoice("text-fisher", TextFisherParams.model_validate(params.model_dump()))
     size = lab.sample_shape[0], lab.clients.label_counts.shape[1]
     own_bytes = NUMBER_BYTES * transformer_parameters(*size)
     return _Probe(fisher, transformer_flops(*size), classifier_parameters(size[1]), own_bytes)

@@ -1,0 +1,282 @@
+"""What clients learn and from what: data sets, partitions, models, local update rules, measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, cast
+
+import numpy as np
+from pydantic import Field
+
+from emulator.conformance import Facts
+from emulator.contracts.values import short
+from emulator.registry import Choice, Chosen, Params, Registry
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from emulator.learning.data.arrays import ArraySet, Outline
+    from emulator.learning.measured_models import MeasuredModels
+
+Parts = Sequence[np.ndarray]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSetFacts(Facts):
+    """What is true of a data set.
+
+    - ``fingerprint``: a function of the parameters that names the content exactly and cheaply (it goes into the keys under which
+      results are remembered) and raises `emulator.errors.InputError` where the data is not there;
+    - ``classes``, ``train_samples`` and ``shape`` where they are known without reading anything;
+    - ``owners`` where its samples belong to somebody: True, or in words when they do;
+    - ``check``: a function of the parameters with which a set that the user keeps somewhere says what is wrong with it as far as
+      that can be told quickly, without reading samples: it raises `emulator.errors.InputError`;
+    - ``outline``: a function of the parameters that gives the `Outline` without reading samples.
+    """
+
+    fingerprint: Callable[[Any], str]
+    classes: int | None = None
+    train_samples: int | None = None
+    shape: tuple[int, ...] | None = None
+    owners: bool | str = False
+    check: Callable[[Any], object] | None = None
+    outline: Callable[[Any], Outline] | None = None
+
+
+class DataSetReader(Protocol):
+    """Reads a data set."""
+
+    def __call__(self, params: Any, /) -> ArraySet: ...
+
+
+class DataSetChoice(Chosen[Params, DataSetReader, DataSetFacts]):
+    """A data set. What is known before it is read are its facts, or else parameters or properties of them of the same name."""
+
+    slot = "data set"
+
+    def __call__(self) -> ArraySet:
+        """The samples; whoever reads a set checks them (`emulator.learning.data.read`)."""
+        return self.plugin.function(self.params)
+
+    @property
+    def classes(self) -> int | None:
+        """The number of labels; None where it is not known yet."""
+        return cast("int | None", self._known("classes"))
+
+    @property
+    def train_samples(self) -> int | None:
+        """The number of samples to train; None where it is not known yet."""
+        return cast("int | None", self._known("train_samples"))
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """The shape of a sample; None where it is not known yet."""
+        return cast("tuple[int, ...] | None", self._known("shape"))
+
+    def _known(self, name: str) -> object:
+        declared = getattr(self.plugin.facts, name)
+        return getattr(self.params, name, None) if declared is None else declared
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionFacts(Facts):
+    """What is true of a partition.
+
+    ``clusters``: its clients belong to clusters, and it gives `ClusteredParts`. ``owners``: it takes a further argument
+    ``owners``, the number of every sample's owner (or None where the data set does not say).
+    """
+
+    clusters: bool = False
+    owners: bool = False
+
+
+class PartitionRule(Protocol):
+    """Divides samples between clients: for each the indices of its samples in ``labels``."""
+
+    def __call__(
+        self, labels: np.ndarray, clients: int, classes: int, rng: np.random.Generator, params: Any, /
+    ) -> Parts: ...
+
+
+class _OwnersRule(Protocol):
+    """A partition that asks whose the samples are."""
+
+    def __call__(
+        self,
+        labels: np.ndarray,
+        clients: int,
+        classes: int,
+        rng: np.random.Generator,
+        params: Any,
+        /,
+        *,
+        owners: np.ndarray | None,
+    ) -> Parts: ...
+
+
+class PartitionChoice(Chosen[Params, PartitionRule, PartitionFacts]):
+    """A partition."""
+
+    slot = "partition"
+
+    def __call__(
+        self,
+        labels: np.ndarray,
+        clients: int,
+        classes: int,
+        rng: np.random.Generator,
+        owners: np.ndarray | None = None,
+    ) -> Parts:
+        """The indices of the samples of every client, as the partition gives them; ``owners`` go to those that ask for them."""
+        facts, function = self.plugin.facts, self.plugin.function
+        if facts.owners:
+            parts = cast(_OwnersRule, function)(labels, clients, classes, rng, self.params, owners=owners)
+        else:
+            parts = function(labels, clients, classes, rng, self.params)
+        if not isinstance(parts, Sequence) or len(parts) != clients:
+            raise self.broken(f"it must give a list of {clients} arrays, one for each client, and gives {short(parts)}")
+        if hasattr(parts, "clusters") != facts.clusters:
+            raise self.broken(
+                "it must be registered with PartitionFacts(clusters=True) if it makes clusters, and only then"
+            )
+        for client, part in enumerate(parts):
+            if not isinstance(part, np.ndarray) or part.ndim != 1 or (len(part) and part.dtype.kind not in "iu"):
+                raise self.broken(f"client {client} must have an array of whole numbers, and has {short(part)}")
+            if len(part) and not 0 <= part.min() <= part.max() < len(labels):
+                raise self.broken(
+                    f"client {client} has samples that there are not: only 0 to {len(labels) - 1} are there"
+                )
+        return parts
+
+
+class ModelBuilder(Protocol):
+    """Makes an untrained model for samples of a shape."""
+
+    def __call__(self, shape: tuple[int, ...], classes: int, params: Any, /) -> nn.Module: ...
+
+
+class ModelChoice(Chosen[Params, ModelBuilder, Facts]):
+    """A model."""
+
+    slot = "model"
+
+    def __call__(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """The untrained model; whoever trains it checks it (`emulator.learning.engine.untrained`)."""
+        return self.plugin.function(shape, classes, self.params)
+
+
+# The direction of a step, from (gradient, weights, anchor, shared, own). The anchor is the model the client received.
+Direction = Callable[["Tensor", "Tensor", "Tensor", "Tensor", "Tensor"], "Tensor"]
+# The client's new state, from (weights at the end, anchor, shared, own, sum of the step sizes).
+Remember = Callable[["Tensor", "Tensor", "Tensor", "Tensor", float], "Tensor"]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A local update rule. With ``remember`` the rule has state, and the server keeps the mean change of the clients' states:
+
+    ``shared += (1/N) Σ (own after - own before)`` over the clients of a round, N counting all clients; then
+    ``model = average + server_gain · shared``.
+    """
+
+    direction: Direction
+    remember: Remember | None = None
+    server_gain: float = 0.0
+    vectors: int = 1  # vectors of the model's size that travel each way
+    step_flops: int = (
+        0  # floating-point operations of a step for each parameter, beside the gradient and the step itself
+    )
+    # Trains the last layer alone: all before it keeps its values and works as in a test (no dropout, settled statistics).
+    classifier_only: bool = False
+
+
+class LocalParams(Params):
+    """What every local training needs."""
+
+    epochs: Annotated[int, Field(ge=1, le=100_000)] = Field(1, description="passes over the client's samples (E)")
+    batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        32, description="samples a step; the last batch of an epoch may be smaller"
+    )
+    learning_rate: Annotated[float, Field(gt=0)] = Field(0.05, description="step size (η)")
+    learning_rate_decay: Annotated[float, Field(gt=0, le=1)] = Field(
+        1.0, description="factor on the step size after every global round"
+    )
+    momentum: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.0, description="momentum, begun anew in every local training"
+    )
+    weight_decay: Annotated[float, Field(ge=0)] = Field(0.0, description="L2 penalty, added to the gradient")
+    clip: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="largest norm of a gradient; longer ones are scaled down"
+    )
+
+    def step_size(self, round: int) -> float:  # noqa: A002
+        """η in this global round (the first is 1; before it, as in it)."""
+        return self.learning_rate * self.learning_rate_decay ** max(0, round - 1)
+
+
+class LocalUpdate(Protocol):
+    """Makes a local update rule from its parameters."""
+
+    def __call__(self, params: Any, /) -> Rule: ...
+
+
+class LocalRuleChoice(Chosen[LocalParams, LocalUpdate, Facts]):
+    """A local update rule."""
+
+    slot = "local update"
+
+    def __call__(self) -> Rule:
+        """The rule."""
+        rule = self.plugin.function(self.params)
+        if not isinstance(rule, Rule):
+            raise self.broken(f"it must give a Rule, and gives {short(rule)}")
+        return rule
+
+
+Subjects = Literal["nothing", "test", "public", "client", "everybody"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasurementFacts(Facts):
+    """What is true of a measurement.
+
+    ``on`` are the samples that it reads: none, test samples, public ones, a client's own, or a client's own with those of all
+    others beside. ``version`` changes with every change to what it computes: results are remembered by it.
+    """
+
+    on: Subjects
+    version: int
+
+
+class MeasurementRule(Protocol):
+    """Reads a small array off models."""
+
+    def __call__(self, measured: MeasuredModels, params: Any, /) -> np.ndarray: ...
+
+
+class MeasurementChoice(Chosen[Params, MeasurementRule, MeasurementFacts]):
+    """A measurement."""
+
+    slot = "measurement"
+
+    def __call__(self, measured: MeasuredModels) -> np.ndarray:
+        """What it reads off the models."""
+        found = self.plugin.function(measured, self.params)
+        if not isinstance(found, np.ndarray) or found.dtype.kind not in "biuf":
+            raise self.broken(f"it must give an array of numbers, and gives {short(found)}")
+        return found
+
+
+data_sets: Registry[DataSetReader, DataSetFacts] = Registry(DataSetChoice, "emulator.learning.data", listed="data")
+partitions: Registry[PartitionRule, PartitionFacts] = Registry(PartitionChoice, "emulator.learning.partitions")
+models: Registry[ModelBuilder, Facts] = Registry(ModelChoice, "emulator.learning.models")
+local_rules: Registry[LocalUpdate, Facts] = Registry(LocalRuleChoice, "emulator.learning.rules", listed="local")
+measurements: Registry[MeasurementRule, MeasurementFacts] = Registry(
+    MeasurementChoice, "emulator.learning.measurements"
+)
+
+DataSet = Annotated[DataSetChoice, Choice("data set")]
+Partition = Annotated[PartitionChoice, Choice("partition")]
+Model = Annotated[ModelChoice, Choice("model")]
+LocalRule = Annotated[LocalRuleChoice, Choice("local update")]

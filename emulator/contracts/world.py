@@ -1,0 +1,145 @@
+"""The world of time: group operations and faults."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
+
+import numpy as np
+
+from emulator.conformance import Facts
+from emulator.contracts.values import short
+from emulator.registry import Choice, Chosen, Params, Registry
+
+if TYPE_CHECKING:
+    from devices.profile import DeviceProfile
+    from emulator.world.overtime import Spells
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """One member's part in one operation: its device and the aggregator's, how many members, and how large what they bring.
+
+    ``vectors`` of the model's size are brought by each member: SCAFFOLD brings two. ``dropped`` of the members that it was
+    planned for are gone before their contributions arrived.
+    """
+
+    device: DeviceProfile
+    server: DeviceProfile
+    size: int
+    parameters: int
+    vectors: int = 1
+    dropped: int = 0
+
+
+@dataclass(frozen=True)
+class OperationCost:
+    """What one member pays."""
+
+    seconds: float
+    up_bytes: int
+    down_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupOperationFacts(Facts):
+    """What is true of a group operation.
+
+    ``alone``: members have nothing to do together, so nobody waits for anybody. ``least``: a function ``(size, params)`` that
+    gives how many of so many members must stay to the end for a result; without it, one.
+    """
+
+    alone: bool = False
+    least: Callable[[int, Any], int] | None = None
+
+
+class GroupOperationRule(Protocol):
+    """What one member pays for one operation."""
+
+    def __call__(self, at: Meeting, params: Any, /) -> OperationCost: ...
+
+
+class GroupOperationChoice(Chosen[Params, GroupOperationRule, GroupOperationFacts]):
+    """A group operation."""
+
+    slot = "group operation"
+
+    def __call__(self, at: Meeting) -> OperationCost:
+        """What one member pays: seconds that are finite and not negative, and whole bytes."""
+        cost = self.plugin.function(at, self.params)
+        if not isinstance(cost, OperationCost):
+            raise self.broken(f"it must give an OperationCost, and gives {short(cost)}")
+        if not 0 <= cost.seconds < math.inf:
+            raise self.broken(f"it takes {cost.seconds} seconds; they must be finite and not negative")
+        for size_bytes in (cost.up_bytes, cost.down_bytes):
+            if not isinstance(size_bytes, int | np.integer) or size_bytes < 0:
+                raise self.broken(f"it moves {size_bytes} bytes; they must be a whole number and not negative")
+        return cost
+
+    def least_members(self, size: int) -> int:
+        """How many of ``size`` members must stay to the end for the operation to give a result."""
+        least = self.plugin.facts.least
+        return 1 if least is None else least(size, self.params)
+
+
+@dataclass(frozen=True)
+class FleetSize:
+    """How many clients and edges there are."""
+
+    clients: int
+    edges: int
+
+
+@dataclass(frozen=True)
+class FaultEffect:
+    """What a fault does: 0 in a spell of ``nodes`` means down, of ``links`` (by edge) no bandwidth; ``speeds`` are factors.
+
+    ``breaks_transfers``: what is on a link when it goes out is lost; otherwise it waits. ``moves``: clients of an edge that is
+    down are served by another one.
+    """
+
+    nodes: dict[str, Spells] = field(default_factory=dict)
+    links: dict[str, Spells] = field(default_factory=dict)
+    speeds: dict[int, Spells] = field(default_factory=dict)
+    breaks_transfers: bool = False
+    moves: bool = False
+
+
+RngOf = Callable[[str], np.random.Generator]
+
+
+class FaultRule(Protocol):
+    """Who is out of order and when; ``rng_of(target)`` is a random stream of the target's own."""
+
+    def __call__(self, fleet: FleetSize, rng_of: RngOf, params: Any, /) -> FaultEffect: ...
+
+
+class FaultChoice(Chosen[Params, FaultRule, Facts]):
+    """A fault."""
+
+    slot = "fault"
+
+    def __call__(self, fleet: FleetSize, rng_of: RngOf) -> FaultEffect:
+        """What it does. Its spells are looked at when they are made: they must come in order, and none before time 0."""
+        found = self.plugin.function(fleet, rng_of, self.params)
+        if not isinstance(found, FaultEffect):
+            raise self.broken(f"it must give a FaultEffect, and gives {short(found)}")
+        for client in found.speeds:
+            if client not in range(fleet.clients):
+                raise self.broken(
+                    f"it slows client {short(client)} down, and there are clients 0 to {fleet.clients - 1}"
+                )
+        for spells in (*found.nodes.values(), *found.links.values(), *found.speeds.values()):
+            spells.wrong = self.broken
+        return found
+
+
+group_operations: Registry[GroupOperationRule, GroupOperationFacts] = Registry(
+    GroupOperationChoice, "emulator.world.operations"
+)
+faults: Registry[FaultRule, Facts] = Registry(FaultChoice, "emulator.world.faults")
+
+GroupOperation = Annotated[GroupOperationChoice, Choice("group operation")]
+Fault = Annotated[FaultChoice, Choice("fault")]
