@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis.runs import Run
-from emulator.accounting import apart
+from emulator.accounting import disjoint_spans
 from emulator.errors import InputError
 from emulator.ledger import (
     BROKEN,
@@ -103,7 +103,7 @@ def divided(
         else:
             mine = kinds == part
             busy.append((whose[mine], start_s[mine], end_s[mine]))
-        busy = [apart(busy)]
+        busy = [disjoint_spans(busy)]
         owners, starts, ends = busy[0]
         now: Floats = np.bincount(owners, ends - starts, count).astype(float)
         seconds[part] = np.maximum(0.0, now - before)

@@ -15,31 +15,18 @@ SCALARS = {
 
 
 def to_csv(run: Run, folder: Path | str) -> list[Path]:
-    """Writes every table of a run into a folder as CSV: metrics, ledger, energy, groups, clusters and so on. Returns the files.
+    """Writes every table of a run into a folder as CSV: metrics, ledger, energy, groups, what its method declares. Returns them.
 
     Everything is in SI units and full precision; the ledger may be long and is written piece by piece. Raises `InputError` where
     a file of the run is damaged, or where the folder is a file.
     """
     folder = _folder(folder)
-    texts = {"metrics.csv": run.metrics.to_csv(index=False, lineterminator="\n")}
-    tables = (
-        "energy",
-        "groups",
-        "groupings",
-        "clusters",
-        "stability",
-        "similarity",
-        "trials",
-        "attackers",
-        "recovered",
-    )
-    for name in tables:
-        if (run.folder / f"{name}.csv").is_file():
-            texts[f"{name}.csv"] = getattr(run, name).to_csv(index=False, lineterminator="\n")
+    names = [name for name in run.tables if name != "ledger"]
+    texts = {f"{name}.csv": run.table(name).to_csv(index=False, lineterminator="\n") for name in names}
     for name, text in texts.items():
         write_text(folder / name, text)
     written = [folder / name for name in texts]
-    if (run.folder / LEDGER).is_file():
+    if "ledger" in run.tables:
         _write_ledger(run, folder / "ledger.csv")
         written.append(folder / "ledger.csv")
     return written

@@ -1,6 +1,7 @@
 """Tables over methods, with means over seeds, as text, CSV, Markdown and LaTeX.
 
-A kind of table is a function in `KINDS`: from series of runs (and a target accuracy) to the figures and how people read them.
+A kind of table is a function from series of runs (and a target accuracy) to the figures and how people read them. It registers
+itself in `emulator.contracts.files.printed_tables`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from analysis import activity
-from analysis.clusters import CLUSTER_METRICS, clustering_rounds
+from analysis.cluster_history import CLUSTER_METRICS, clustering_rounds
 from analysis.quantities import accuracy_text, bytes_text, check_accuracy, cost_text, energy_text, time_text
 from analysis.runs import Run, check_trained
 from analysis.seeds import mean_and_interval
@@ -19,7 +20,9 @@ from analysis.series import Given, as_series
 from analysis.studies import NOTHING, with_interval
 from analysis.tables import UNKNOWN, common_target, first_reach
 from analysis.texttable import TextTable
-from emulator.errors import InputError, suggestion
+from emulator.contracts.files import PrintedTableChoice, printed_tables
+from emulator.errors import InputError
+from emulator.registry import NoParams
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,7 +69,8 @@ _TAKEN: dict[str, tuple[str, _Text]] = {
 }
 
 
-def cost_to_target(given: Sequence[Given], target: float | None = None) -> Printed:
+@printed_tables.register("cost-to-target")
+def cost_to_target(given: Sequence[Given], target: float | None, params: NoParams) -> Printed:
     """What reaching an accuracy took each method: rounds, time, data, cost and energy; means over the seeds that reached it.
 
     ``target`` is a share, by default the highest whole per cent that all runs reach. Nothing is interpolated: the first
@@ -98,7 +102,8 @@ def cost_to_target(given: Sequence[Given], target: float | None = None) -> Print
     return _printed(rows, title, ("method", "reached", *(name for name, _ in _TAKEN.values())), cells, 1)
 
 
-def totals(given: Sequence[Given], target: float | None = None) -> Printed:
+@printed_tables.register("totals")
+def totals(given: Sequence[Given], target: float | None, params: NoParams) -> Printed:
     """How each method ended: final and best accuracy, rounds, time, data, cost and energy of the whole run; means over seeds."""
     rows = []
     for each in as_series(given):
@@ -118,7 +123,8 @@ def totals(given: Sequence[Given], target: float | None = None) -> Printed:
     return _printed(rows, title, header, cells, 1)
 
 
-def breakdown(given: Sequence[Given], target: float | None = None) -> Printed:
+@printed_tables.register("breakdown")
+def breakdown(given: Sequence[Given], target: float | None, params: NoParams) -> Printed:
     """Where the clients' time goes by method, in client-seconds over the whole run; means over seeds."""
     rows = []
     for each in as_series(given):
@@ -135,7 +141,8 @@ def breakdown(given: Sequence[Given], target: float | None = None) -> Printed:
     return _printed(rows, title, ("method", *names), cells, 1)
 
 
-def stragglers(given: Sequence[Given], target: float | None = None) -> Printed:
+@printed_tables.register("stragglers")
+def stragglers(given: Sequence[Given], target: float | None, params: NoParams) -> Printed:
     """The slowest clients of each run: how long they are busy and wait in a group round, and how often they are the slowest."""
     import pandas as pd
 
@@ -159,7 +166,8 @@ def stragglers(given: Sequence[Given], target: float | None = None) -> Printed:
     return Printed(pd.concat(tables, ignore_index=True), tuple(sections))
 
 
-def clusters(given: Sequence[Given], target: float | None = None) -> Printed:
+@printed_tables.register("clusters")
+def clusters(given: Sequence[Given], target: float | None, params: NoParams) -> Printed:
     """How well each method has clustered its clients at the end, and its accuracies; means over seeds.
 
     The global accuracy is on the common test set; the means over clusters and over clients are of each one's model on data of
@@ -190,17 +198,9 @@ def clusters(given: Sequence[Given], target: float | None = None) -> Printed:
     return _printed(rows, title, ("method", *(name for name, _ in texts.values())), cells, 1)
 
 
-KINDS: dict[str, Callable[[Sequence[Given], float | None], Printed]] = {
-    "cost-to-target": cost_to_target, "totals": totals, "breakdown": breakdown, "stragglers": stragglers,
-    "clusters": clusters,
-}  # fmt: skip
-
-
 def table(kind: str, given: Sequence[Given], target: float | None = None) -> Printed:
     """A table of a kind; raises `InputError` where there is none of that name, and as the kinds do."""
-    if kind not in KINDS:
-        raise InputError(f"unknown table '{kind[:60]}'; {suggestion(kind, KINDS)}")
-    return KINDS[kind](given, target)
+    return PrintedTableChoice(kind, printed_tables[kind].params())(given, target)
 
 
 def _mean(column: str, values: Sequence[float]) -> dict[str, float]:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 
 from analysis import printed
 from analysis.figures import SeriesFigure, series_of
-from analysis.printed import Printed
 from analysis.quantities import accuracy_text, axis_named, bytes_text, cost_text, energy_text, time_text
 from analysis.runs import CLUSTERS, COMPLETE, Run
 from analysis.series import Series, load_results
@@ -105,7 +104,7 @@ def _sections(results: StudyResults, series: Sequence[Series], alone: bool) -> I
         yield _missing(results)
     if trained:
         yield _curves(results, series)
-        yield Section("Cost to target", tables=printed.cost_to_target(series, results.target).sections)
+        yield Section("Cost to target", tables=printed.table("cost-to-target", series, results.target).sections)
         if len(series) > 1:
             yield _pareto(series)
     yield _breakdown(series)
@@ -121,7 +120,7 @@ def _sections(results: StudyResults, series: Sequence[Series], alone: bool) -> I
 def _summary(series: Sequence[Series], alone: bool, trained: bool) -> Section:
     without = () if trained else ("Runs without training: there is no accuracy.",)
     if not alone:
-        return Section("Summary", texts=without, tables=printed.totals(series).sections)
+        return Section("Summary", texts=without, tables=printed.table("totals", series).sections)
     run = series[0].first
     last = run.metrics.iloc[-1]
     facts = [("Method", run.label), ("Seed", "unknown" if run.seed is None else str(run.seed))]
@@ -192,7 +191,7 @@ def _breakdown(series: Sequence[Series]) -> Section:
     found = _Found()
     for of, caption in captions.items():
         found.draw(caption, False, breakdown.plot, series, of, narrow=True)
-    found.tabulate(printed.breakdown, series)
+    found.tabulate("breakdown", series)
     return Section("Breakdown", tuple(found.said), pictures=tuple(found.pictures), tables=tuple(found.tables))
 
 
@@ -214,7 +213,7 @@ def _stragglers(series: Sequence[Series]) -> Section:
         caption = f"{each.title}: what each client does in a group round; the quick wait for the slow."
         found.draw(caption, False, stragglers.plot, [each.alone])
     if len(series) == 1:
-        found.tabulate(printed.stragglers, series)
+        found.tabulate("stragglers", series)
     return Section("Stragglers", tuple(found.said), pictures=tuple(found.pictures), tables=tuple(found.tables))
 
 
@@ -230,17 +229,17 @@ def _groups(series: Sequence[Series]) -> Section:
 
 def _clusters(series: Sequence[Series]) -> Section:
     """The tables and trees of clusters; only for methods that make some."""
-    from analysis.plots import clusters, cost_accuracy
+    from analysis.plots import cluster_tree, cost_accuracy
 
     found = _Found()
-    found.tabulate(printed.clusters, series)
+    found.tabulate("clusters", series)
     caption = "Accuracy, mean over clusters, each cluster's model on data as its clients hold it."
     found.draw(caption, False, cost_accuracy.plot_series, series, ("time",), accuracy="clusters")
     trees = [each for each in series if (each.first.folder / CLUSTERS).is_file()]
     found.said += _cut(trees)
     for each in trees[:MANY_SERIES]:
         caption = f"{each.title}: how its clusters came to be. A band is as high as its cluster has clients."
-        found.draw(caption, True, clusters.plot, [each.alone])
+        found.draw(caption, True, cluster_tree.plot, [each.alone])
     return Section("Clusters", tuple(found.said), pictures=tuple(found.pictures), tables=tuple(found.tables))
 
 
@@ -259,10 +258,10 @@ class _Found:
         except InputError as error:
             self._say(error.message)
 
-    def tabulate(self, table: Callable[[Sequence[Series]], Printed], series: Sequence[Series]) -> None:
+    def tabulate(self, kind: str, series: Sequence[Series]) -> None:
         """Adds a table."""
         try:
-            self.tables += table(series).sections
+            self.tables += printed.table(kind, series).sections
         except InputError as error:
             self._say(error.message)
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.folders import run_folders
 from analysis.tabular import read_ledger, read_table
 from emulator import yamlfile
-from emulator.errors import InputError, quote_all
+from emulator.errors import InputError, quote_all, suggestion
 from emulator.files import changed_files, read_json
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ SIMILARITY_COLUMNS = ("round", "cluster", "layer", "client", "other", "cosine")
 TRIAL_COLUMNS = ("round", "cluster", "ripe", "purity")
 ATTACKER_COLUMNS = ("client", "group", "swaps")
 RECOVERED_COLUMNS = ("at", "round", "accuracy", "distance", "untrained", "own", "floor")
+USUAL = ("metrics", "energy", "groups", "groupings", "topology", "ledger")  # tables that any run may have
 MAY_BE_UNKNOWN = ("loss", "energy_j")  # a loss may overflow, and a device may have no power figures
 
 
@@ -66,7 +67,8 @@ class Run:
     ``metrics`` has the columns `COLUMNS` (and whatever else the file has), in the order of the evaluations:
     ``accuracy`` is a share from 0 to 1, ``cost_*`` are client-seconds, ``time_s`` is emulated time. ``seed``
     is None where no file says it. Where ``training`` is false, every accuracy and loss is nan. The other tables are read when
-    they are first asked for; each raises `InputError` where its file is missing, damaged or of another version.
+    they are first asked for; each raises `InputError` where its file is missing, damaged or of another version. `tables` names
+    all that there are, and `table` reads any of them.
     """
 
     folder: Path
@@ -134,6 +136,27 @@ class Run:
     def attackers(self) -> pd.DataFrame:
         """Clients that swap labels: their groups, and which labels."""
         return self._table(ATTACKERS, ATTACKER_COLUMNS, "its scenario has no attack 'label-flip', or nobody attacks")
+
+    @cached_property
+    def tables(self) -> tuple[str, ...]:
+        """Names of all tables that the run has: those that any run may have, and those that its method and attack declared."""
+        declared = [f"{name}.csv" for name in self.manifest.get("tables", ())]
+        stated = [name for name in self.summary.get("files", ()) if name.endswith(".csv")]
+        older = [CLUSTERS, STABILITY, SIMILARITY, TRIALS, ATTACKERS, RECOVERED]  # of folders that state nothing
+        files = {name: f"{name}.csv" for name in USUAL} | {"ledger": LEDGER}
+        files |= {file.removesuffix(".csv"): file for file in (*older, *declared, *stated) if Path(file).name == file}
+        return tuple(name for name, file in files.items() if (self.folder / file).is_file())
+
+    def table(self, name: str) -> pd.DataFrame:
+        """A table of the run by its name, one of `tables`. Raises `InputError` where there is none, or it is damaged."""
+        if name not in self.tables:
+            raise InputError(
+                f"the run in '{self.folder}' has no table '{name}'; {suggestion(name, self.tables, 'it has')}"
+            )
+        if name in USUAL and name != "topology":
+            found: pd.DataFrame = getattr(self, name)
+            return found
+        return read_table(self._file(f"{name}.csv"), ())
 
     @cached_property
     def summary(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.clusters import CLUSTER_METRICS, clustering_rounds, weights_kept
+from analysis.cluster_history import CLUSTER_METRICS, clustering_rounds, weights_kept
 from analysis.drops import DROP, with_drops
 from analysis.quantities import accuracy_text, bytes_text, cost_text, time_text
 from analysis.runs import COLUMNS, COMPLETE, GROUPINGS, Run, load_run

@@ -18,11 +18,12 @@ import os
 import tempfile
 from pathlib import Path
 
+from emulator.assembly import assemble
 from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory
 from emulator.ledger import Ledger
 from emulator.methods.session import Metrics
-from emulator.run import Watcher, assemble, execute
+from emulator.run import Watcher, execute
 from emulator.scenario import loads
 
 MANY = """

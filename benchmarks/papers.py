@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import argparse
 import itertools
+from collections.abc import Iterator
 
 import numpy as np
 
 from emulator.contracts.learning import MeasurementChoice
-from emulator.learning.lab import Lab
+from emulator.learning.lab import Handle, Lab, Training
 from emulator.learning.measurements import FisherParams
 from emulator.learning.memo import Memo, RunMemory
 from emulator.methods.estimators.classifier_weights import principal_components
-from emulator.methods.estimators.pretraining import PretrainingParams, measured, pretrained
+from emulator.methods.estimators.pretraining import PretrainingParams
 from emulator.scenario import Scenario, load
 
 SELECTION = 0.05  # ξ as a share of the learning rate (S3 §V-A)
@@ -27,6 +28,17 @@ ROUNDS = 6
 
 def lab_of(scenario: Scenario) -> Lab:
     return Lab(scenario, RunMemory(Memo(None)), max_workers=1)
+
+
+def pretrained(lab: Lab, params: PretrainingParams, kind: str = "sgd") -> Iterator[tuple[list[Handle], int]]:
+    """Every client's model after pre-training, as the one model of a list, and the client; made as it is asked for."""
+    for client in range(len(lab.clients.samples)):
+        yield [lab.train(Training(lab.initial(), client, params.rule(kind), 0)).model], client
+
+
+def measured(lab: Lab, measurement: str, params: PretrainingParams) -> list[np.ndarray]:
+    """A measurement on every client's model after pre-training."""
+    return lab.measure_all(measurement, ((models, None) for models, _ in pretrained(lab, params)))
 
 
 def print_weights(name: str, samples: int) -> None:
@@ -38,7 +50,7 @@ def print_weights(name: str, samples: int) -> None:
     shares = [float(n) / int(lab.clients.samples.sum()) for n in lab.clients.samples]
     model, updates = lab.initial(), []
     for t in range(1, ROUNDS + 1):
-        trained = [lab.train(model, client, rule, t)[0] for client in range(len(shares))]
+        trained = [lab.train(Training(model, client, rule, t))[0] for client in range(len(shares))]
         updates.append(lab.value(lab.combine([trained[0], model], [1.0, -1.0])).numpy())
         model = lab.combine(trained, shares)
     changes = [np.abs(b - a) for a, b in itertools.pairwise(updates)]

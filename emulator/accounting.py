@@ -157,8 +157,8 @@ def energy_by_state(
             span: Spans = (numbers[column][mine], start_s[mine], end_s[mine])
             seconds[state] += np.bincount(span[0], span[2] - span[1], len(clients))
             spans.append(span)
-        busy.append(apart(spans))
-    who, start_s, end_s = apart(busy)
+        busy.append(disjoint_spans(spans))
+    who, start_s, end_s = disjoint_spans(busy)
     seconds["idle"] = np.maximum(0.0, elapsed_s - np.bincount(who, end_s - start_s, len(clients)))
     idle_w = np.array([power.idle for power in powers], dtype=np.float64)
     joules = {"idle": idle_w * elapsed_s}
@@ -174,7 +174,7 @@ def _looked_up(column: pa.DictionaryArray, numbers: Mapping[str, int]) -> NDArra
     return found
 
 
-def apart(spans: Sequence[Spans]) -> Spans:
+def disjoint_spans(spans: Sequence[Spans]) -> Spans:
     """The same time as spans that neither overlap nor touch, whose they are in rising order."""
     if not spans:
         return np.zeros(0, np.int64), np.zeros(0), np.zeros(0)

@@ -56,8 +56,7 @@ class Scenario:
     @property
     def method(self) -> str:
         """What legends call its method: its preset, or its kind."""
-        method = self.loaded.scenario.method
-        return str(method.params.preset or method.kind)
+        return self.loaded.scenario.label
 
     @property
     def training(self) -> bool:
@@ -181,14 +180,13 @@ def what_if(
     trainings it asked for and how many had to be computed. ``out`` is its folder, by default one in that of the given run; the
     rest is as for `run_scenario`. Raises as that, and `InputError` where nothing changes or the given run is not complete.
     """
-    from emulator import checkpoint, replay
+    from emulator.whatif import open_run
 
     if not changes:
         raise InputError("say what is to change, for example {'topology.links.access.up': '2 Mbit/s'}")
-    folder = _folder(run)
-    loaded, usual = replay.what_if(folder, _documents(changes))
-    place = usual if out is None else Path(out)
-    return _run(loaded, place, False, workers, memo, progress, checkpoint.read_memory(folder))
+    changed = open_run(_folder(run)).changed(_documents(changes))
+    place = changed.folder if out is None else Path(out)
+    return _run(changed.loaded, place, False, workers, memo, progress, changed.known())
 
 
 def sweep(
@@ -353,7 +351,7 @@ def _run(
 
 @contextlib.contextmanager
 def _run_progress(loaded: Loaded, shown: bool) -> Iterator[Watcher]:
-    from emulator.run import Watcher, label_of
+    from emulator.run import Watcher
 
     if not shown:
         yield Watcher()
@@ -363,7 +361,7 @@ def _run_progress(loaded: Loaded, shown: bool) -> Iterator[Watcher]:
     from emulator.cli.progress import RunProgress
 
     console = Console(stderr=True, highlight=False, soft_wrap=True)
-    with RunProgress(console, label_of(loaded.scenario), loaded.scenario.stop) as progress:
+    with RunProgress(console, loaded.scenario.label, loaded.scenario.stop) as progress:
         yield progress.watcher
 
 

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from emulator.files import replacing, write_text
+from emulator.learning.interface import AnyLab
 from emulator.learning.memo import RunMemory
-from emulator.learning.timing import AnyLab
 
 if TYPE_CHECKING:
     from torch import Tensor

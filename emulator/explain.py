@@ -38,8 +38,13 @@ _MESSAGES = {
 }
 
 
-def explain(document: Document, errors: Sequence[Any], model: type[BaseModel], above: Path_ = ()) -> Iterator[Problem]:
-    """Problems in our words and with their places, from pydantic's errors about ``model``, which stands at ``above``."""
+def explain(
+    document: Document, errors: Sequence[Any], model: type[BaseModel], above: Path_ = (), assumed: str = ""
+) -> Iterator[Problem]:
+    """Problems in our words and with their places, from pydantic's errors about ``model``, which stands at ``above``.
+
+    ``assumed`` is the kind of a choice whose parameters ``model`` holds, where it is a default that nobody wrote down.
+    """
     for error in errors:
         loc = tuple(part for part in error["loc"] if part != "[key]")
         path = (*above, *loc)
@@ -47,10 +52,13 @@ def explain(document: Document, errors: Sequence[Any], model: type[BaseModel], a
         if kind == "too_short" and any(e["loc"] != error["loc"] == e["loc"][: len(error["loc"])] for e in errors):
             continue  # pydantic counts only the entries that are right, and says what is wrong with the others
         if kind == NESTED:
-            yield from explain(document, context["errors"], context["model"], path)
+            kind = "" if _names_kind(document.data, path) else context["kind"]
+            yield from explain(document, context["errors"], context["model"], path, kind)
         elif kind == "extra_forbidden":
             allowed = _fields_at(model, loc[:-1])
             hint = suggestion(str(loc[-1]), allowed, "allowed") if allowed else "there is nothing to set here"
+            if assumed and len(loc) == 1:
+                hint += f" (the kind is '{assumed}' by default; another one needs 'kind')"
             yield document.problem(path, f"unknown key; {hint}", at_key=True)
         elif kind == "missing":
             yield document.problem(path, "is required", at_key=True)
@@ -58,6 +66,16 @@ def explain(document: Document, errors: Sequence[Any], model: type[BaseModel], a
             yield document.problem((*path, "kind"), error["msg"])
         else:
             yield document.problem(path, _message(kind, context, error["msg"], error.get("input")))
+
+
+def _names_kind(data: Any, path: Path_) -> bool:
+    """Whether the choice at ``path`` says of which kind it is: by its name alone, or as a mapping with ``kind``."""
+    try:
+        for part in path:
+            data = data[part]
+    except (KeyError, IndexError, TypeError):  # a value that nobody wrote down
+        return True
+    return not isinstance(data, dict) or "kind" in data
 
 
 def _message(kind: str, context: dict[str, Any], default: str, given: Any) -> str:

@@ -50,7 +50,7 @@ class Tag:
     group: int = -1
     group_round: int = -1
 
-    def but(self, what: str) -> Tag:
+    def with_purpose(self, what: str) -> Tag:
         """The same place in the run, for another purpose."""
         return Tag(what, self.round, self.group, self.group_round)
 

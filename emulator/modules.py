@@ -28,6 +28,36 @@ _OURS = (*(str(_ROOT / room) for room in ("emulator", "analysis", "devices", "tr
 _INSTALLED = tuple(sysconfig.get_paths()[kind] for kind in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 
+_hashed: dict[str, tuple[Any, str]] = {}  # by module: which import of it was looked at, and the hash of its file then
+
+
+def code_hash(module: str, key: str = "") -> str:
+    """A hash of the source file of a module that is imported; ``key`` is the key of the scenario that names it.
+
+    Raises `InputError` where it says nothing of the code that runs: there is no file, as for the cells of a notebook, or it was
+    changed after the module was looked at first. Results would then be remembered as those of other code.
+    """
+    found = sys.modules.get(module)
+    file = getattr(found, "__file__", None)
+    if not isinstance(file, str) or not Path(file).is_file():
+        where = "a notebook or a prompt" if module == "__main__" else f"the module '{module}'"
+        raise InputError(
+            f"code of {where} stands in no file, so that its results could not be told from those of other code; "
+            "put it into a .py file",
+            key,
+        )
+    now = hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
+    spec = getattr(found, "__spec__", None) or found  # another one after importlib.reload
+    known, before = _hashed.get(module, (None, ""))
+    if known is spec and before != now:
+        raise InputError(
+            f"'{file}' was changed after '{module}' was imported; restart Python, or reload it with importlib.reload",
+            key,
+        )
+    _hashed[module] = spec, now
+    return now
+
+
 def find(name: str) -> ModuleType:
     """Imports a module by name: one that is installed, or else one of the current folder. Raises what the import raises."""
     _look_here()
@@ -78,36 +108,6 @@ def _place_of(error: BaseException) -> str:
     theirs = [f for f in frames if not f.filename.startswith(("<", *_OURS))]
     written = [f for f in theirs if not f.filename.startswith(_INSTALLED)] or theirs
     return f" ({written[-1].filename}:{written[-1].lineno})" if written else ""
-
-
-_hashed: dict[str, tuple[Any, str]] = {}  # by module: which import of it was looked at, and the hash of its file then
-
-
-def code_hash(module: str, key: str = "") -> str:
-    """A hash of the source file of a module that is imported; ``key`` is the key of the scenario that names it.
-
-    Raises `InputError` where it says nothing of the code that runs: there is no file, as for the cells of a notebook, or it was
-    changed after the module was looked at first. Results would then be remembered as those of other code.
-    """
-    found = sys.modules.get(module)
-    file = getattr(found, "__file__", None)
-    if not isinstance(file, str) or not Path(file).is_file():
-        where = "a notebook or a prompt" if module == "__main__" else f"the module '{module}'"
-        raise InputError(
-            f"code of {where} stands in no file, so that its results could not be told from those of other code; "
-            "put it into a .py file",
-            key,
-        )
-    now = hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
-    spec = getattr(found, "__spec__", None) or found  # another one after importlib.reload
-    known, before = _hashed.get(module, (None, ""))
-    if known is spec and before != now:
-        raise InputError(
-            f"'{file}' was changed after '{module}' was imported; restart Python, or reload it with importlib.reload",
-            key,
-        )
-    _hashed[module] = spec, now
-    return now
 
 
 def _look_here() -> None:

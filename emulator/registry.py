@@ -30,6 +30,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from emulator.conformance import Facts, check_facts, check_function, place_of, required
+from emulator.default_kinds import default_kinds, kind_optional, with_kind
 from emulator.errors import HflError, InputError, quote_all, suggestion
 from emulator.modules import code_hash
 
@@ -69,14 +70,25 @@ class Params(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _lists_for_tuples(cls, given: Any) -> Any:
+    def _as_meant(cls, given: Any) -> Any:
         # YAML has only lists, and strict validation does not take a list for a tuple.
         if not isinstance(given, dict):
             return given
         tuples = {name for name, field in cls.model_fields.items() if _is_tuple(field.annotation)}
+        kinds = default_kinds(cls.model_fields, Choice)
         return {
-            key: tuple(value) if isinstance(value, list) and key in tuples else value for key, value in given.items()
+            key: tuple(value) if isinstance(value, list) and key in tuples else with_kind(value, kinds.get(key))
+            for key, value in given.items()
         }
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """The schema of the model; a choice with a default needs no ``kind``."""
+        described = handler(schema)
+        fields = handler.resolve_ref_schema(described).get("properties", {})
+        for name, kind in default_kinds(cls.model_fields, Choice).items():
+            fields[name] = kind_optional(fields[name], kind)
+        return described
 
     def problems(self, scale: Scale) -> Iterable[tuple[str, str]]:
         """What is wrong with these values in a fleet of this scale: pairs of a key (``""`` for the whole) and a message."""
@@ -131,15 +143,17 @@ def is_ours(module: str) -> bool:
 class Registry(Generic[F, X]):
     """All the choices for one slot, found in ``rooms`` (packages or modules) on first use.
 
+    ``hfl list`` shows them under the name ``listed``, by default the plural of the slot's.
     ``choice`` is the slot's class of choices, which says what its plug-ins are called with (F), what they declare (X) and from
     which class their parameters derive.
     """
 
     by_slot: ClassVar[dict[str, Registry[Any, Any]]] = {}
 
-    def __init__(self, choice: type[Chosen[Params, F, X]], *rooms: str) -> None:
+    def __init__(self, choice: type[Chosen[Params, F, X]], *rooms: str, listed: str = "") -> None:
         self.slot = choice.slot
         self.choice = choice
+        self.listed = listed or f"{self.slot.replace(' ', '-')}s"
         self._rooms = rooms
         self._plugins: dict[str, Plugin[F, X]] = {}
         self._searched = False
@@ -293,6 +307,7 @@ NESTED = (
 class Choice:
     """Marks a field as a choice from a slot: a name, or a mapping with ``kind`` and the plug-in's parameters.
 
+    Where the field has a default, a mapping without ``kind`` gives parameters of the default's kind.
     The plug-in's own model validates the mapping, and its errors travel inside one error of type `NESTED`, so that every
     one of them keeps its place.
     """
@@ -321,9 +336,8 @@ class Choice:
         try:
             params = plugin.params.model_validate({k: v for k, v in given.items() if k != "kind"})
         except ValidationError as error:
-            raise PydanticCustomError(
-                NESTED, "invalid parameters", {"errors": error.errors(include_url=False), "model": plugin.params}
-            ) from None
+            found = {"errors": error.errors(include_url=False), "model": plugin.params, "kind": kind}
+            raise PydanticCustomError(NESTED, "invalid parameters", found) from None
         return registry.choice(kind, params)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -356,7 +370,10 @@ class Choice:
         options: list[dict[str, Any]] = [{"enum": alone}] if alone else []
         for plugin in plugins:
             # Through the handler, so that models inside the plug-in's own end up among the definitions of the whole.
-            option = handler.resolve_ref_schema(handler(plugin.params.__pydantic_core_schema__))
+            model = plugin.params
+            option = handler.resolve_ref_schema(
+                model.__get_pydantic_json_schema__(model.__pydantic_core_schema__, handler)
+            )
             options.append(
                 {
                     **option,

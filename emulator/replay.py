@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from emulator import __version__, checkpoint, yamlfile
+from emulator import __version__, checkpoint
+from emulator.assembly import assemble, play, rare_collections
 from emulator.errors import InputError, ScenarioError
 from emulator.files import read_json
 from emulator.learning.memo import Memo, RunMemory
@@ -21,32 +22,18 @@ from emulator.learning.replaying import Book, NotKnownError, ReplayLab
 from emulator.learning.timing import TimingLab
 from emulator.ledger import Ledger
 from emulator.methods.session import Metrics
-from emulator.run import assemble, play, rare_collections, summary_of
-from emulator.run_folder import COMPLETE, SCENARIO, finished
-from emulator.scenario.load import Loaded, check, fingerprint, parse_change, with_changes
+from emulator.run_folder import COMPLETE, MANIFEST
+from emulator.run_results import summary_of
+from emulator.whatif import ChangedRun, FinishedRun, open_run
 from emulator.world import endings
-from emulator.yamlfile import Document
-
-QUIET = ("output.against=[]", "output.plot=false")  # a replay is one run, and it draws nothing by itself
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
-    """A finished run, ready to be replayed: its scenario, its small results, and the handles that its replays share."""
+class Source(FinishedRun):
+    """A finished run, ready to be replayed: with its small results, and the handles that its replays share."""
 
-    folder: Path
-    document: Document
-    training: bool
     known: dict[str, bytes]
     book: Book = field(default_factory=Book)
-
-    def changed(self, changes: Sequence[tuple[str, Document]]) -> Loaded:
-        """The run's scenario with changes by dotted key. Raises `ScenarioError` with everything that is wrong with it."""
-        return _changed(self.document, changes, self.training)
-
-    def what_if(self, changes: Sequence[str]) -> Loaded:
-        """As `changed`, with changes as ``hfl whatif --set`` takes them (``key.path=value``)."""
-        return self.changed([parse_change(text) for text in changes])
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,12 +59,12 @@ class Replay:
 
 def open_source(folder: Path) -> Source:
     """Reads a finished run. Raises `InputError` where the folder holds none, or one that this version cannot replay."""
-    trained = bool(finished(folder)["training"])
+    run = open_run(folder)
     if not (folder / checkpoint.MEMORY).is_file():
         raise InputError(f"'{folder}' has no {checkpoint.MEMORY}, so nothing of the run can be replayed; run it again")
-    source = Source(folder, yamlfile.load(folder / SCENARIO), trained, checkpoint.read_memory(folder))
+    source = Source(folder, run.document, run.training, checkpoint.read_memory(folder))
     try:
-        plain = source.changed([])
+        plain = source.changed([]).loaded
     except ScenarioError as error:
         raise InputError(
             f"the run in '{folder}' {_made_by(folder)}; its scenario is not understood:\n{error}"
@@ -100,7 +87,7 @@ def _made_by(folder: Path) -> str:
     import importlib.metadata
 
     try:
-        said = read_json(folder / "manifest.json") or {}
+        said = read_json(folder / MANIFEST) or {}
         theirs = f"version {said['hfl_emulator']} with torch {said['packages']['torch']}"
     except (OSError, InputError, KeyError, TypeError):
         theirs = "an unknown version"
@@ -108,38 +95,16 @@ def _made_by(folder: Path) -> str:
     return f"was made by {theirs}, and this is {ours if ours != theirs else 'a later state of it'}"
 
 
-def what_if(folder: Path, changes: Sequence[tuple[str, Document]]) -> tuple[Loaded, Path]:
-    """The scenario of a finished run with changes by dotted key, and the run folder that it has unless another is given.
-
-    Raises `InputError` where the folder holds no finished run, `ScenarioError` with everything that is wrong with the scenario.
-    """
-    training = bool(finished(folder)["training"])
-    loaded = _changed(yamlfile.load(folder / SCENARIO), changes, training)
-    return loaded, _place_in(folder, loaded)
-
-
-def place_of(source: Source, loaded: Loaded) -> Path:
-    """The run folder that ``hfl whatif`` gives a changed scenario, unless it is told another."""
-    return _place_in(source.folder, loaded)
-
-
-def _changed(document: Document, changes: Sequence[tuple[str, Document]], training: bool) -> Loaded:
-    return check(with_changes(document, (*changes, *map(parse_change, QUIET))), training)
-
-
-def _place_in(folder: Path, loaded: Loaded) -> Path:
-    return folder / f"whatif-{fingerprint(loaded.scenario)}"
-
-
 def replay(
-    source: Source, loaded: Loaded, memo: Memo, on_round: Callable[[int, Metrics], None] | None = None
+    source: Source, changed: ChangedRun, memo: Memo, on_round: Callable[[int, Metrics], None] | None = None
 ) -> Replay:
-    """Plays a changed scenario of a source (see `Source.what_if`). Trains nothing.
+    """Plays a source as it was changed (see `Source.what_if`). Trains nothing.
 
     ``on_round`` is told after every round; whatever it raises ends the replay. Raises `InputError` with its place where the
     scenario cannot be played.
     """
-    scenario, memory = loaded.scenario, RunMemory(memo, source.known)
+    loaded, memory = changed.loaded, RunMemory(memo, source.known)
+    scenario = loaded.scenario
     to_the_end = True
     try:
         with loaded.locating():

@@ -14,18 +14,15 @@ from typing import Any
 from emulator import checkpoint
 from emulator.errors import InputError, quote_all
 from emulator.files import LOCK, changed_files, digest_of, held, read_json
-from emulator.methods.session import TABLES
 from emulator.scenario import Scenario, dump
 
 SUMMARY, MANIFEST, SCENARIO, METRICS = "summary.json", "manifest.json", "scenario.yaml", "metrics.csv"
 GROUPS, GROUPINGS, TOPOLOGY, IMAGES = "groups.csv", "groupings.csv", "topology.csv", "recovered.npy"
 LEDGER, ENERGY = "ledger.parquet", "energy.csv"
 
-RESULTS = (
-    METRICS, GROUPS, GROUPINGS, TOPOLOGY, IMAGES, *(f"{name}.csv" for name in TABLES), LEDGER, ENERGY, checkpoint.MEMORY,
-    SCENARIO,
-)  # fmt: skip
-# What a run folder may hold. The summary comes first: without it the rest counts as unfinished while it is deleted.
+# Results that any run may have; the tables that its method and its attack declare come to them (`tables_in`).
+RESULTS = (METRICS, GROUPS, GROUPINGS, TOPOLOGY, IMAGES, LEDGER, ENERGY, checkpoint.MEMORY, SCENARIO)
+# What any run folder may hold. The summary comes first: without it the rest counts as unfinished while it is deleted.
 FILES = (SUMMARY, "accuracy.png", "report.html", checkpoint.VALUES, *RESULTS[:-1], MANIFEST, SCENARIO)
 
 log = logging.getLogger(__name__)
@@ -50,7 +47,7 @@ def prepare(folder: Path, scenario: Scenario, overwrite: bool = False, training:
         raise InputError(f"{folder} is not empty and is no run folder; choose another --out")
     with held(folder):
         if overwrite:
-            for name in FILES:
+            for name in files_of(folder):
                 (folder / name).unlink(missing_ok=True)
             return True
         complete = status_of(folder) == COMPLETE
@@ -108,9 +105,25 @@ def check_unchanged(folder: Path, advice: str) -> None:
         raise InputError(f"{quote_all(changed)} in {folder} changed after the run ended; {advice}")
 
 
+def tables_in(folder: Path) -> tuple[str, ...]:
+    """Names of files for the tables that the method and the attack of the run in a folder declared, sorted.
+
+    As its manifest names them, and its summary, where these are as they were written. The files need not be there.
+    """
+    stated = {f"{name}.csv" for name in _stated(folder / MANIFEST).get("tables", ())}
+    stated |= {name for name in _stated(folder / SUMMARY).get("files", ()) if name.endswith(".csv")}
+    return tuple(sorted(name for name in stated - set(FILES) if Path(name).name == name))
+
+
+def files_of(folder: Path) -> tuple[str, ...]:
+    """Names of all files that the run in a folder may hold. The summary comes first, manifest and scenario come last."""
+    return (*FILES[:-2], *tables_in(folder), *FILES[-2:])
+
+
 def digests(folder: Path) -> dict[str, str]:
     """The SHA-256 of every result file in a folder, by name."""
-    return {name: digest_of(folder / name) for name in sorted(RESULTS) if (folder / name).is_file()}
+    names = sorted((*RESULTS, *tables_in(folder)))
+    return {name: digest_of(folder / name) for name in names if (folder / name).is_file()}
 
 
 def _stated(file: Path) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from typing import Any
 import pytest
 from scenario import command
 
+from emulator import modules, plugins
+from emulator.registry import Registry
 from emulator.scenario import Loaded
 from emulator.scenario.load import check, override
 from emulator.yamlfile import parse
@@ -80,6 +83,30 @@ def _own_children() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def plugin_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The current folder, with a tiny scenario in it; what plug-ins register during the test is forgotten afterwards."""
+    for registry in Registry.by_slot.values():
+        registry.names()
+        monkeypatch.setattr(registry, "_plugins", dict(registry._plugins))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s.yaml").write_text(command.TINY)
+    slots, imported, files = dict(Registry.by_slot), set(sys.modules), set(modules.from_files)
+    loaded, named = list(plugins.loaded), dict(plugins.named)
+    yield tmp_path
+    Registry.by_slot.clear()
+    Registry.by_slot.update(slots)
+    for name in modules.from_files - files:
+        sys.modules.pop(name, None)
+    for name in set(sys.modules) - imported:
+        if str(getattr(sys.modules[name], "__file__", None)).startswith(str(tmp_path)):
+            del sys.modules[name]
+    modules.from_files.intersection_update(files)
+    plugins.loaded[:] = loaded
+    plugins.named.clear()
+    plugins.named.update(named)
 
 
 @pytest.fixture

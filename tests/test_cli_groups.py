@@ -11,12 +11,12 @@ import pytest
 from patience import PATIENCE_S
 from scenario.command import ROOT, TINY, hfl
 
+from emulator.assembly import assemble
 from emulator.cli import grouping
 from emulator.contracts.grouping import FormationFacts, formations
 from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory
 from emulator.registry import NoParams
-from emulator.run import assemble
 from emulator.scenario import load
 
 LARGER = TINY.replace("clients: 8", "clients: 40").replace(
@@ -129,7 +129,10 @@ def test_rules_that_need_what_only_a_run_learns_are_refused(larger: Path, monkey
         lambda *_: []
     )
     done = hfl("groups", larger, "--rule", "by-taste")
-    assert (done.code, "--rule: the formation 'by-taste' needs 'signature', which only a run can learn" in done.err) == (
+    assert (
+        done.code,
+        "--rule: the formation 'by-taste' needs 'signature', which only a run can learn" in done.err,
+    ) == (
         2,
         True,
     )

@@ -17,13 +17,15 @@ from devices.compute import training_s
 from devices.profile import Power
 from emulator import ledger
 from emulator.accounting import STATES, Meter, energy_by_state
+from emulator.assembly import assemble
 from emulator.errors import HflError, InputError
 from emulator.files import write_json
 from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory
 from emulator.ledger import Ledger, Tag, batches
-from emulator.run import assemble, execute, write_energy
+from emulator.run import execute
 from emulator.run_folder import FILES
+from emulator.run_results import write_energy
 from emulator.scenario import Loaded
 
 Small = Callable[..., Loaded]

@@ -17,7 +17,8 @@ from emulator.files import write_json
 from emulator.learning import replaying
 from emulator.learning.memo import Memo
 from emulator.replay import Replay, Source, describe_missing, open_source, replay
-from emulator.run import execute, metrics_csv
+from emulator.run import execute
+from emulator.run_results import metrics_csv
 from emulator.scenario import Loaded
 
 Small = Callable[..., Loaded]
@@ -47,7 +48,8 @@ def played(source: Source, *changes: str) -> Replay:
 
 def trained(source: Source, folder: Path, *changes: str) -> dict[str, int]:
     """What ``hfl whatif`` computes for the same change."""
-    summary = execute(source.what_if(changes), folder, Memo(None), known=checkpoint.read_memory(source.folder))
+    changed = source.what_if(changes)
+    summary = execute(changed.loaded, folder, Memo(None), known=changed.known())
     counts: dict[str, int] = summary["trainings"]
     return counts
 

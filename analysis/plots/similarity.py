@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from analysis.clusters import final_clusters, layer_names, layer_title, true_clusters
+from analysis.cluster_history import final_clusters, layer_names, layer_title, true_clusters
 from analysis.figures import SeriesFigure, save_all, series_of
 from analysis.plots.style import PAGE_INCHES, blank, check_path, note_below, save, settle, style, title_above
 from analysis.runs import SIMILARITY, Run

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pydantic import Field
 
-from analysis.clusters import layer_names, layer_title
+from analysis.cluster_history import layer_names, layer_title
 from analysis.figures import SeriesFigure, save_all, series_of
 from analysis.plots.style import (
     COLUMN_INCHES,

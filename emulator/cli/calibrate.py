@@ -28,7 +28,7 @@ from devices.calibration import (
 )
 from devices.profile import Curve, Power, find_profile
 from emulator import yamlfile
-from emulator.cli.app import app, err, out
+from emulator.cli.app import PluginOption, app, err, import_plugins, out
 from emulator.contracts.learning import models
 from emulator.errors import InputError
 from emulator.files import write_text
@@ -81,8 +81,10 @@ def device(
     ] = None,
     quick: QuickOption = False,
     overwrite: OverwriteOption = False,
+    plugin: PluginOption = None,
 ) -> None:
     """Train models on this host, fit its speed, and write a device profile."""
+    import_plugins(plugin)
     _free(file, overwrite)
     if slowdown is not None and not 0 < slowdown < math.inf:
         raise InputError(f"--slowdown must be greater than 0, not {slowdown:g}")

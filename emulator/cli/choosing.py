@@ -61,9 +61,8 @@ def validate(
     except InputError as error:
         raise loaded.locate(error) from error
     _check_data(loaded)
-    method = s.method.params.preset or s.method.kind
     out.print(
-        f"{escape(loaded.document.file)}: valid: '{escape(s.name)}', {method} with {s.model.kind} on {s.data.set.kind}, "
+        f"{escape(loaded.document.file)}: valid: '{escape(s.name)}', {s.label} with {s.model.kind} on {s.data.set.kind}, "
         f"{s.topology.clients} clients, {s.topology.edges} edges, seed {s.seed}"
     )
 
@@ -95,14 +94,16 @@ def schema(
 
 @app.command("list")
 def list_(
-    category: Annotated[str | None, typer.Argument(help="What to list: " + ", ".join(listing.CATEGORIES) + ".")] = None,
+    category: Annotated[
+        str | None, typer.Argument(help="What to list: " + ", ".join(listing.categories()) + ".")
+    ] = None,
     plugin: PluginOption = None,
 ) -> None:
     """List what there is to choose from."""
     import_plugins(plugin)
     if category is None:
         table = _table("list", "names")
-        for each in listing.CATEGORIES:
+        for each in listing.categories():
             table.add_row(each, ", ".join(name for name, _, _ in listing.entries(each)))
     else:
         table = _table("name", "what it is", "parameters")

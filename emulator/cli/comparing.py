@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from emulator.cli.app import AXES, app, out
+from emulator.cli.app import AXES, PluginOption, app, import_plugins, out
 from emulator.errors import InputError
 from emulator.files import write_text
 
@@ -29,8 +29,10 @@ def compare(
     out_dir: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Write comparison.csv and comparison.png here.")
     ] = None,
+    plugin: PluginOption = None,
 ) -> None:
     """Compare runs: what each pays to reach an accuracy, and what it reaches on equal budgets."""
+    import_plugins(plugin)
     from analysis.quantities import axis_named
 
     axes = [a.strip() for a in by.split(",")]

@@ -27,8 +27,10 @@ SHOWN = 10  # images side by side
 def topology(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
     plot: Annotated[Path, typer.Option(metavar="FILE", help="The picture (PNG, SVG or PDF).")],
+    plugin: PluginOption = None,
 ) -> None:
     """Draw the headers of a run and their members."""
+    import_plugins(plugin)
     from analysis.folders import one_run
     from analysis.plots.topology import plot as draw
     from analysis.plots.topology import read_topology

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from devices.profile import find_profile, profile_names
 from emulator import scenario, yamlfile
-from emulator.contracts import files, grouping, learning, methods, world
+from emulator.contracts.files import figures
 from emulator.errors import InputError, suggestion
 from emulator.registry import Registry
 from emulator.scenario.presets import presets
@@ -46,37 +47,26 @@ def _samples() -> Entries:
     return entries
 
 
-CATEGORIES: dict[str, Callable[[], Entries]] = {
+# What there is to choose from beside the plug-ins; "plots" is another name for the figures.
+_OTHERS: dict[str, Callable[[], Entries]] = {
     "presets": lambda: [(name, entry["summary"], "") for name, entry in sorted(presets().items())],
-    "methods": lambda: _of(methods.methods),
-    "estimators": lambda: _of(methods.estimators),
-    "distances": lambda: _of(grouping.distances),
-    "formations": lambda: _of(grouping.formations),
-    "schedules": lambda: _of(grouping.schedules),
-    "samplings": lambda: _of(grouping.samplings),
-    "trainings": lambda: _of(methods.trainings),
-    "local": lambda: _of(learning.local_rules),
-    "aggregations": lambda: _of(grouping.aggregations),
-    "waiting": lambda: _of(methods.waitings),
-    "group-operations": lambda: _of(world.group_operations),
-    "models": lambda: _of(learning.models),
-    "data": lambda: _of(learning.data_sets),
-    "partitions": lambda: _of(learning.partitions),
     "devices": lambda: [(name, find_profile(name).title, "") for name in profile_names()],
-    "faults": lambda: _of(world.faults),
-    "attacks": lambda: _of(methods.attacks),
-    "trace-formats": lambda: _of(files.trace_formats),
-    "trace-generators": lambda: _of(files.trace_generators),
     "trace-samples": _samples,
-    "figures": lambda: _of(files.figures),
-    "plots": lambda: _of(files.figures),
+    "plots": lambda: _of(figures),
     "scenarios": lambda: _files(scenario.bundled()),
     "studies": lambda: _files(study.bundled()),
 }
 
 
+def categories() -> dict[str, Callable[[], Entries]]:
+    """What can be listed, by name: every registry that there is now, and what stands in files."""
+    slots = {slot.listed: partial(_of, slot) for slot in Registry.by_slot.values()}
+    return {"presets": _OTHERS["presets"], **slots, **_OTHERS}
+
+
 def entries(category: str) -> Entries:
     """The entries of a category; raises `InputError` where there is no such category."""
-    if category not in CATEGORIES:
-        raise InputError(f"unknown list '{category}'; {suggestion(category, CATEGORIES)}")
-    return CATEGORIES[category]()
+    known = categories()
+    if category not in known:
+        raise InputError(f"unknown list '{category}'; {suggestion(category, known)}")
+    return known[category]()

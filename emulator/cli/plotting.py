@@ -45,9 +45,9 @@ def _plots() -> list[tuple[str, str]]:
 
 
 def _tables() -> list[tuple[str, str]]:
-    from analysis.printed import KINDS
+    from emulator.contracts.files import printed_tables
 
-    return [(name, (function.__doc__ or "").partition("\n")[0]) for name, function in KINDS.items()]
+    return [(name, printed_tables[name].summary) for name in printed_tables.names()]
 
 
 @app.command(cls=_with_kinds(_plots), no_args_is_help=True)
@@ -98,8 +98,10 @@ def table(
     ] = None,
     form: Annotated[str, typer.Option("--format", help="One of text, csv, markdown and latex.")] = "text",
     out_file: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write it here instead.")] = None,
+    plugin: PluginOption = None,
 ) -> None:
     """Print a table of runs or of a study, with means over seeds."""
+    import_plugins(plugin)
     from analysis import printed
     from analysis.figures import SeriesFigure, series_of
     from analysis.series import load_results

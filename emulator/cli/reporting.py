@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from emulator.cli.app import app, out
+from emulator.cli.app import PluginOption, app, import_plugins, out
 from emulator.errors import InputError
 from emulator.files import write_text
 
@@ -24,8 +24,10 @@ def report(
     out_file: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="The page. (default: report.html in the folder)")
     ] = None,
+    plugin: PluginOption = None,
 ) -> None:
     """Write one HTML page about a run, several runs or a study: summary, curves, breakdowns, time line, groups, scenario."""
+    import_plugins(plugin)
     from analysis.report import report as page
 
     text = page(folders)
@@ -43,8 +45,10 @@ def export(
     csv: Annotated[
         Path | None, typer.Option("--csv", metavar="DIR", help="Write all tables of the run as CSV.")
     ] = None,
+    plugin: PluginOption = None,
 ) -> None:
     """Export a run to TensorBoard or to CSV files; each run of a comparison to a folder of its own."""
+    import_plugins(plugin)
     from analysis import export as exporting
     from analysis.runs import load_runs
 

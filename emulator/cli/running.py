@@ -62,8 +62,6 @@ def run(
     import_plugins(plugin)
     changes = [*(changes or []), *([f"seed={seed}"] if seed is not None else [])]
     loaded = scenario.load(name, changes, training=not no_training)
-    from emulator.run import label_of
-
     others = against if against else list(loaded.scenario.output.against)
     for preset in others:
         if preset not in presets():
@@ -71,7 +69,7 @@ def run(
     default = f"{slug(loaded.scenario.name)}-{loaded.scenario.seed}{'-no-training' if no_training else ''}"
     folder = out_dir or Path("runs") / default
     every = [loaded, *(loaded.against(preset) for preset in others)]
-    folders = [folder / slug(label_of(each.scenario)) for each in every] if others else [folder]
+    folders = [folder / slug(each.scenario.label) for each in every] if others else [folder]
     if len(set(folders)) < len(folders):
         raise InputError("the same method stands twice; --against must name other presets than the scenario's own")
     opened = _open_memo(memo, no_memo)
@@ -102,19 +100,18 @@ def whatif(
     if not changes:
         raise InputError("say what is to change, for example --set topology.links.access.up='2 Mbit/s'")
     from analysis.folders import one_run
-    from emulator import checkpoint
-    from emulator.replay import what_if
+    from emulator.whatif import open_run
 
     folder = one_run(folder)
     # No picture: drawing one would take as long as the answer. `hfl compare` draws both worlds.
-    loaded, usual = what_if(folder, [scenario.parse_change(text) for text in changes])
-    place = out_dir or usual
-    summary = _run_one(loaded, place, _open_memo(memo, no_memo), False, workers, checkpoint.read_memory(folder))
+    changed = open_run(folder).what_if(changes)
+    place = out_dir or changed.folder
+    summary = _run_one(changed.loaded, place, _open_memo(memo, no_memo), False, workers, changed.known())
     _show_side_by_side(folder, place)
     if summary is not None:
         counts = summary["trainings"]
         reused = f"trainings reused {counts['asked'] - counts['computed']} of {counts['asked']}"
-        out.print(f"{reused if loaded.training else 'no training'} -> {escape(str(place))}")
+        out.print(f"{reused if changed.loaded.training else 'no training'} -> {escape(str(place))}")
 
 
 def _open_memo(path: Path | None, none: bool) -> Memo:
@@ -134,10 +131,10 @@ def _run_one(
 ) -> dict[str, Any] | None:
     """Runs a scenario into a folder, shows how it gets on, and draws its picture. None: it was complete already."""
     from emulator.cli.progress import RunProgress
-    from emulator.run import execute, label_of
+    from emulator.run import execute
     from emulator.run_folder import prepare
 
-    label = label_of(loaded.scenario)
+    label = loaded.scenario.label
     summary = None
     if not prepare(folder, loaded.scenario, overwrite, loaded.training):
         out.print(f"{label}: {escape(str(folder))} holds this run already, complete")

@@ -1,4 +1,4 @@
-"""What is read and drawn: formats and generators of traces, figures."""
+"""What is read and drawn: formats and generators of traces, figures, tables."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from emulator.contracts.values import short
 from emulator.registry import Choice, Chosen, Params, Registry
 
 if TYPE_CHECKING:
+    from analysis.printed import Printed
+    from analysis.series import Given
     from analysis.studies import StudyResults
     from emulator.study.schema import FigureParams  # noqa: F401 (the base of the parameters of figures)
     from traces.content import Content
@@ -94,11 +96,31 @@ class FigureChoice(Chosen["FigureParams", FigureRule, Facts]):
         self.plugin.function(results, paths, self.params)
 
 
+class PrintedTableRule(Protocol):
+    """Makes a table of runs; ``target`` is an accuracy as a share, where one is asked for."""
+
+    def __call__(self, given: Sequence[Given], target: float | None, params: Any, /) -> Printed: ...
+
+
+class PrintedTableChoice(Chosen[Params, PrintedTableRule, Facts]):
+    """A table that ``hfl tables`` prints."""
+
+    slot = "table"
+
+    def __call__(self, given: Sequence[Given], target: float | None) -> Printed:
+        """The table."""
+        made = self.plugin.function(given, target, self.params)
+        if not all(hasattr(made, name) for name in ("data", "sections")):
+            raise self.broken(f"it must give a Printed, and gives {short(made)}")
+        return made
+
+
 trace_formats: Registry[TraceFormatReader, TraceFormatFacts] = Registry(TraceFormatChoice, "traces.formats")
 trace_generators: Registry[TraceGeneratorRule, TraceGeneratorFacts] = Registry(
     TraceGeneratorChoice, "traces.generators"
 )
 figures: Registry[FigureRule, Facts] = Registry(FigureChoice, "analysis.figures", "analysis.plots")
+printed_tables: Registry[PrintedTableRule, Facts] = Registry(PrintedTableChoice, "analysis.printed")
 
 TraceFormat = Annotated[TraceFormatChoice, Choice("trace format")]
 TraceGenerator = Annotated[TraceGeneratorChoice, Choice("trace generator")]

@@ -17,8 +17,8 @@ from emulator.registry import Choice, Chosen, Params, Registry
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from emulator.learning.bench import Bench
     from emulator.learning.data.arrays import ArraySet, Outline
+    from emulator.learning.measured_models import MeasuredModels
 
 Parts = Sequence[np.ndarray]
 
@@ -151,9 +151,9 @@ class PartitionChoice(Chosen[Params, PartitionRule, PartitionFacts]):
         for client, part in enumerate(parts):
             if not isinstance(part, np.ndarray) or part.ndim != 1 or part.dtype.kind not in "iu":
                 raise self.broken(f"client {client} must have an array of whole numbers, and has {short(part)}")
-        dealt = np.concatenate(parts)  # one look at all: there may be a million parts
-        if len(dealt) and not 0 <= dealt.min() <= dealt.max() < len(labels):
-            wrong = dealt[(dealt < 0) | (dealt >= len(labels))][0]
+        held = np.concatenate(parts)  # one look at all: there may be a million parts
+        if len(held) and not 0 <= held.min() <= held.max() < len(labels):
+            wrong = held[(held < 0) | (held >= len(labels))][0]
             raise self.broken(f"there is no sample {wrong} among {len(labels)} (they count from 0)")
         return parts
 
@@ -260,7 +260,7 @@ class MeasurementFacts(Facts):
 class MeasurementRule(Protocol):
     """Reads a small array off models."""
 
-    def __call__(self, bench: Bench, params: Any, /) -> np.ndarray: ...
+    def __call__(self, measured: MeasuredModels, params: Any, /) -> np.ndarray: ...
 
 
 class MeasurementChoice(Chosen[Params, MeasurementRule, MeasurementFacts]):
@@ -268,18 +268,18 @@ class MeasurementChoice(Chosen[Params, MeasurementRule, MeasurementFacts]):
 
     slot = "measurement"
 
-    def __call__(self, bench: Bench) -> np.ndarray:
-        """What it reads off the models on the bench."""
-        found = self.plugin.function(bench, self.params)
+    def __call__(self, measured: MeasuredModels) -> np.ndarray:
+        """What it reads off the models."""
+        found = self.plugin.function(measured, self.params)
         if not isinstance(found, np.ndarray) or found.dtype.kind not in "biuf":
             raise self.broken(f"it must give an array of numbers, and gives {short(found)}")
         return found
 
 
-data_sets: Registry[DataSetReader, DataSetFacts] = Registry(DataSetChoice, "emulator.learning.data")
+data_sets: Registry[DataSetReader, DataSetFacts] = Registry(DataSetChoice, "emulator.learning.data", listed="data")
 partitions: Registry[PartitionRule, PartitionFacts] = Registry(PartitionChoice, "emulator.learning.partitions")
 models: Registry[ModelBuilder, Facts] = Registry(ModelChoice, "emulator.learning.models")
-local_rules: Registry[LocalUpdate, Facts] = Registry(LocalRuleChoice, "emulator.learning.rules")
+local_rules: Registry[LocalUpdate, Facts] = Registry(LocalRuleChoice, "emulator.learning.rules", listed="local")
 measurements: Registry[MeasurementRule, MeasurementFacts] = Registry(
     MeasurementChoice, "emulator.learning.measurements"
 )

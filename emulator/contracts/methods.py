@@ -14,6 +14,7 @@ from emulator.conformance import Facts
 from emulator.contracts.values import numbers, process, short
 from emulator.errors import HflError
 from emulator.registry import Choice, Chosen, Params, Registry
+from emulator.tables import Table
 
 if TYPE_CHECKING:
     from emulator.learning.lab import Handle
@@ -65,7 +66,7 @@ class TrainingFacts(Facts):
 
 
 class TrainingRule(Protocol):
-    """A process from a model to an `Outcome`; None where the group had to give up."""
+    """A process from a model to a `GroupResult`; None where the group had to give up."""
 
     def __call__(
         self, session: Session, group: Group, model: Handle, at: GroupRound, waits: Waits, params: Any, /
@@ -73,8 +74,8 @@ class TrainingRule(Protocol):
 
 
 @runtime_checkable
-class _Outcome(Protocol):
-    """What `emulator.methods.training.Outcome` has."""
+class _GroupResult(Protocol):
+    """What `emulator.methods.training.GroupResult` has."""
 
     model: Handle
     members: tuple[int, ...]
@@ -87,14 +88,14 @@ class TrainingChoice(Chosen[Params, TrainingRule, TrainingFacts]):
     slot = "in-group training"
 
     def __call__(self, session: Session, group: Group, model: Handle, at: GroupRound, waits: Waits) -> Steps:
-        """Returns an `Outcome` of members of the group; None where the group gave up."""
+        """Returns a `GroupResult` of members of the group; None where the group gave up."""
         outcome = yield from process(self, self.plugin.function(session, group, model, at, waits, self.params))
         if outcome is None:
             return None
-        if not isinstance(outcome, _Outcome):
-            raise self.broken(f"it must return an Outcome, or None; it returns {short(outcome)}")
+        if not isinstance(outcome, _GroupResult):
+            raise self.broken(f"it must return a GroupResult, or None; it returns {short(outcome)}")
         if outcome.members != group.members and (strangers := set(outcome.members) - set(group.members)):
-            raise self.broken(f"its Outcome has client {min(strangers)}, who is no member of the group")
+            raise self.broken(f"its GroupResult has client {min(strangers)}, who is no member of the group")
         return outcome
 
 
@@ -218,9 +219,14 @@ class MethodParams(Params):
 
 @dataclass(frozen=True, kw_only=True)
 class MethodFacts(Facts):
-    """What is true of a method. ``clusters``: it makes clusters of clients, each with a model of its own."""
+    """What is true of a method. ``clusters``: it makes clusters of clients, each with a model of its own.
+
+    ``tables``: those that it writes into the run folder. ``columns``: those that it adds to ``metrics.csv``.
+    """
 
     clusters: bool = False
+    tables: tuple[Table, ...] = ()
+    columns: tuple[str, ...] = ()
 
 
 class MethodRule(Protocol):
@@ -241,9 +247,13 @@ class MethodChoice(Chosen[MethodParams, MethodRule, MethodFacts]):
 
 @dataclass(frozen=True, kw_only=True)
 class AttackFacts(Facts):
-    """What is true of an attack. ``groups``: it is told of groups, so it goes with methods that form some."""
+    """What is true of an attack. ``groups``: it is told of groups, so it goes with methods that form some.
+
+    ``tables``: those that it writes into the run folder.
+    """
 
     groups: bool = False
+    tables: tuple[Table, ...] = ()
 
 
 class AttackMaker(Protocol):
@@ -266,8 +276,10 @@ class AttackChoice(Chosen[Params, AttackMaker, AttackFacts]):
 
 
 estimators: Registry[EstimatorRule, EstimatorFacts] = Registry(EstimatorChoice, "emulator.methods.estimators")
-trainings: Registry[TrainingRule, TrainingFacts] = Registry(TrainingChoice, "emulator.methods.training")
-waitings: Registry[WaitingRule, Facts] = Registry(WaitingChoice, "emulator.methods.waiting")
+trainings: Registry[TrainingRule, TrainingFacts] = Registry(
+    TrainingChoice, "emulator.methods.training", listed="trainings"
+)
+waitings: Registry[WaitingRule, Facts] = Registry(WaitingChoice, "emulator.methods.waiting", listed="waiting")
 split_times: Registry[SplitTimeRule, Facts] = Registry(SplitTimeChoice, "emulator.methods.splitting")
 bipartitions: Registry[BipartitionRule, Facts] = Registry(BipartitionChoice, "emulator.methods.splitting")
 methods: Registry[MethodRule, MethodFacts] = Registry(MethodChoice, "emulator.methods")

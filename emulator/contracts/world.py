@@ -85,7 +85,7 @@ class GroupOperationChoice(Chosen[Params, GroupOperationRule, GroupOperationFact
 
 
 @dataclass(frozen=True)
-class Shape:
+class FleetSize:
     """How many clients and edges there are."""
 
     clients: int
@@ -93,7 +93,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Disorder:
+class FaultEffect:
     """What a fault does: 0 in a spell of ``nodes`` means down, of ``links`` (by edge) no bandwidth; ``speeds`` are factors.
 
     ``breaks_transfers``: what is on a link when it goes out is lost; otherwise it waits. ``moves``: clients of an edge that is
@@ -113,7 +113,7 @@ RngOf = Callable[[str], np.random.Generator]
 class FaultRule(Protocol):
     """Who is out of order and when; ``rng_of(target)`` is a random stream of the target's own."""
 
-    def __call__(self, shape: Shape, rng_of: RngOf, params: Any, /) -> Disorder: ...
+    def __call__(self, fleet: FleetSize, rng_of: RngOf, params: Any, /) -> FaultEffect: ...
 
 
 class FaultChoice(Chosen[Params, FaultRule, Facts]):
@@ -121,15 +121,15 @@ class FaultChoice(Chosen[Params, FaultRule, Facts]):
 
     slot = "fault"
 
-    def __call__(self, shape: Shape, rng_of: RngOf) -> Disorder:
+    def __call__(self, fleet: FleetSize, rng_of: RngOf) -> FaultEffect:
         """What it does. Its spells are looked at when they are made: they must come in order, and none before time 0."""
-        found = self.plugin.function(shape, rng_of, self.params)
-        if not isinstance(found, Disorder):
-            raise self.broken(f"it must give a Disorder, and gives {short(found)}")
+        found = self.plugin.function(fleet, rng_of, self.params)
+        if not isinstance(found, FaultEffect):
+            raise self.broken(f"it must give a FaultEffect, and gives {short(found)}")
         for client in found.speeds:
-            if client not in range(shape.clients):
+            if client not in range(fleet.clients):
                 raise self.broken(
-                    f"it slows client {short(client)} down, and there are clients 0 to {shape.clients - 1}"
+                    f"it slows client {short(client)} down, and there are clients 0 to {fleet.clients - 1}"
                 )
         for spells in (*found.nodes.values(), *found.links.values(), *found.speeds.values()):
             spells.wrong = self.broken

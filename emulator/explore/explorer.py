@@ -19,11 +19,11 @@ from emulator.explore.controls import Control, controls_of
 from emulator.learning.memo import Memo
 from emulator.machine import cores
 from emulator.methods.session import Metrics
-from emulator.replay import Replay, Source, open_source, place_of, replay
+from emulator.replay import Replay, Source, open_source, replay
 from emulator.run_folder import prepare
-from emulator.scenario import Loaded
 from emulator.study.job import Ended, Order, Progressed, Setup
 from emulator.study.runner import Job
+from emulator.whatif import ChangedRun
 
 
 class SupersededError(Exception):
@@ -49,7 +49,7 @@ class Explorer:
         self.runs: list[Run] = load_runs(folders)
         self.labels: list[str] = unique_labels(self.runs)
         self.memo = memo
-        self.controls: list[Control] = controls_of(self.sources[0].changed([]).scenario)
+        self.controls: list[Control] = controls_of(self.sources[0].changed([]).loaded.scenario)
         self.trainings: set[Training] = set()  # that are under way
         self._memo: Memo | None = None  # belongs to the thread that replays
         self._thread = ThreadPoolExecutor(1, "replay")
@@ -114,11 +114,11 @@ class Training:
     def __init__(
         self,
         explorer: Explorer,
-        worlds: Sequence[tuple[Source, Loaded, str]],
+        worlds: Sequence[tuple[Source, ChangedRun, str]],
         tell: Callable[[str], None],
         ended: Callable[[str], None],
     ) -> None:
-        """``worlds`` are sources, their changed scenarios, and what to call them."""
+        """``worlds`` are sources, as they are changed, and what to call them."""
         self._explorer = explorer
         self._tell = tell
         self._ended = ended
@@ -138,7 +138,7 @@ class Training:
         if wait:
             self._thread.join()
 
-    def _work(self, worlds: Sequence[tuple[Source, Loaded, str]]) -> None:
+    def _work(self, worlds: Sequence[tuple[Source, ChangedRun, str]]) -> None:
         try:
             error = next(filter(None, (self._train(*world) for world in worlds)), "")
         except (HflError, OSError) as failure:
@@ -146,16 +146,16 @@ class Training:
         self._explorer.trainings.discard(self)
         self._ended("stopped; the same training goes on from where it was" if self._stopped and error else error)
 
-    def _train(self, source: Source, loaded: Loaded, label: str) -> str:
+    def _train(self, source: Source, changed: ChangedRun, label: str) -> str:
         """Trains one; returns why it failed, or nothing."""
-        folder = place_of(source, loaded)
+        folder, loaded = changed.folder, changed.loaded
         if prepare(folder, loaded.scenario, training=loaded.training):
             with self._lock:
                 if self._stopped:
                     return "stopped"
                 self._job = job = Job(Setup(self._explorer.memo, sys.path, list(plugins.loaded)))
             try:
-                job.send(Order(loaded.document, folder, cores(), source.folder))
+                job.send(Order(loaded.document, folder, cores(), changed.source))
                 while not isinstance(message := job.receive(), Ended):
                     if isinstance(message, Progressed):
                         limit = loaded.scenario.stop.rounds

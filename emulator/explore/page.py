@@ -17,8 +17,8 @@ from jinja2 import Template
 from emulator.explore.charts import Charts, totals
 from emulator.explore.controls import Control, changes_of, useless
 from emulator.explore.explorer import Answer, Explorer, SupersededError, Training
-from emulator.replay import describe_missing
-from emulator.scenario import Loaded
+from emulator.replay import Source, describe_missing
+from emulator.whatif import ChangedRun
 
 DEBOUNCE_MS = 150
 SCROLLING = {"overflow-y": "auto", "overflow-x": "hidden", "max-height": "calc(100vh - 80px)", "padding-left": "8px"}
@@ -201,7 +201,7 @@ class Page:
     # Training.
 
     def _begin_training(self) -> None:
-        changes, worlds = self._changes(), list[tuple[Any, Loaded, str]]()
+        changes, worlds = self._changes(), list[tuple[Source, ChangedRun, str]]()
         for source, label, shown in zip(self._explorer.sources, self._explorer.labels, self._shown, strict=True):
             if shown is None:
                 worlds.append((source, source.what_if(changes), label))

@@ -60,7 +60,7 @@ class Pool:
         """The column of the k-th client that is left."""
         return int(np.flatnonzero(np.isfinite(self.table[self.labels]))[k])
 
-    def joined(self, group: Group) -> tuple[Floats, Floats]:
+    def joined(self, group: GrowingGroup) -> tuple[Floats, Floats]:
         """S2 (infinite for those taken) and N of the group with each client. The next call overwrites them."""
         np.dot(group.weights, self.table, out=self._squares)
         np.add(self.samples, group.samples, out=self._sums)
@@ -86,7 +86,7 @@ class Pool:
             self._make_room()
 
 
-class Group:
+class GrowingGroup:
     """A group that grows, at first without anybody. ``weights`` is [L(g), 1, S2(g)], the factor of the table."""
 
     def __init__(self, pool: Pool) -> None:

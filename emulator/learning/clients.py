@@ -28,9 +28,9 @@ class ClientData:
 
     def __init__(self, scenario: Scenario) -> None:
         self.arrays = read(scenario.data.set)
-        dealt = deal_out(scenario, self.arrays.outline, scenario.topology.clients)
-        self.public, self.label_counts, self.truth = dealt.public, dealt.label_counts, dealt.truth
-        self.arrays, self.parts = turned(self.arrays, dealt.parts, dealt.truth[1])
+        divided = divide_data(scenario, self.arrays.outline, scenario.topology.clients)
+        self.public, self.label_counts, self.truth = divided.public, divided.label_counts, divided.truth
+        self.arrays, self.parts = turned(self.arrays, divided.parts, divided.truth[1])
         self._scenario = scenario
 
     @cached_property
@@ -56,7 +56,7 @@ class ClientData:
 
 
 @dataclass(frozen=True, eq=False)
-class Dealt:
+class DividedData:
     """A data set divided between clients, as indices of its labels; ``truth`` is that of `ClientData`."""
 
     parts: list[np.ndarray]
@@ -65,7 +65,7 @@ class Dealt:
     truth: np.ndarray
 
 
-def deal_out(scenario: Scenario, outline: Outline, clients: int) -> Dealt:
+def divide_data(scenario: Scenario, outline: Outline, clients: int) -> DividedData:
     """Divides a set between so many clients, by the scenario's partition. Raises `InputError` where that cannot be done."""
     data, labels, classes = scenario.data, outline.y_train, outline.classes
     pool, public = split_public(labels, classes, data.kept_back, scenario.seed, is_text(outline.shape))
@@ -75,7 +75,7 @@ def deal_out(scenario: Scenario, outline: Outline, clients: int) -> Dealt:
     truth = np.zeros((2, 0), np.int64)
     if isinstance(found, ClusteredParts):
         truth = np.stack([found.clusters, found.turns])
-    return Dealt(parts, public, label_counts(labels, parts, classes), truth)
+    return DividedData(parts, public, label_counts(labels, parts, classes), truth)
 
 
 def outline_of(scenario: Scenario) -> Outline:

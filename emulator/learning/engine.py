@@ -23,13 +23,13 @@ from emulator import plugins
 from emulator.cluster import Backend
 from emulator.contracts.learning import LocalRule, MeasurementChoice
 from emulator.learning import trial, workers
-from emulator.learning.bench import Bench, Samples
 from emulator.learning.brought import Block
 from emulator.learning.clients import ClientData
 from emulator.learning.distillation import DistilJob, DistillationParams, distil_client, distillation_flops
 from emulator.learning.facts import ModelFacts, model_facts
 from emulator.learning.flat import FlatModel
 from emulator.learning.layers import are_tokens
+from emulator.learning.measured_models import MeasuredModels, Samples
 from emulator.learning.sizes import TRAINING_COPIES, fitting
 from emulator.learning.trainer import Trained, Trainer, TrainingData, TrainJob, steps_of
 from emulator.machine import cores
@@ -214,13 +214,13 @@ class Engine:
         """What a measurement reads off these models (see `emulator.learning.measurements`)."""
         rng = stream(self._scenario.seed, "measurement", measurement.kind, -1 if client is None else client)
         on = measurement.plugin.facts.on
-        bench = Bench(states, self._samples(on, client), self.data.arrays.classes, rng, self._tested)
+        measured = MeasuredModels(states, self._samples(on, client), self.data.arrays.classes, rng, self._tested)
         if on == "everybody":
             assert client is not None
             rows = np.concatenate([part for c, part in enumerate(self.data.parts) if c != client])
             others = Samples(self._training.x[rows], self._training.y[rows])
-            bench = replace(bench, others=others, features=self._features)
-        return measurement(bench)
+            measured = replace(measured, others=others, features=self._features)
+        return measurement(measured)
 
     @cached_property
     def _features(self) -> nn.Module:

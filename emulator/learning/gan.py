@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from emulator.learning.bench import BATCH, Bench
 from emulator.learning.frechet import frechet_distance
+from emulator.learning.measured_models import BATCH, MeasuredModels
 from emulator.learning.recovery import Recovered, RecoveryParams
 from emulator.rng import derive, stream
 
@@ -54,23 +54,23 @@ class Generator(nn.Module):
         return self._low + (self._high - self._low) * torch.sigmoid(x)
 
 
-def recover(bench: Bench, params: RecoveryParams) -> Recovered:
-    """What the bench's client recovers from a model, compared with the samples of all others."""
-    assert bench.others is not None
-    assert bench.features is not None
+def recover(measured: MeasuredModels, params: RecoveryParams) -> Recovered:
+    """What the client behind the samples recovers from a model, compared with the samples of all others."""
+    assert measured.others is not None
+    assert measured.features is not None
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(bench.rng.integers(2**62)))
-        own = bench.samples.x
+        torch.manual_seed(int(measured.rng.integers(2**62)))
+        own = measured.samples.x
         span = float(own.min()), float(own.max())
         generator = Generator(tuple(own.shape[1:]), params.noise, params.width, *span)
         shown = torch.randn(params.samples, params.noise)
         untrained = _made(generator, shown)
-        discriminator = nn.Sequential(copy.deepcopy(bench.load(bench.states[0])), nn.Linear(bench.classes, 1))
+        discriminator = nn.Sequential(copy.deepcopy(measured.load(measured.states[0])), nn.Linear(measured.classes, 1))
         _train(generator, discriminator.requires_grad_(True), own, params)
     made = _made(generator, shown)
-    private, features = bench.others.x, in_batches(bench.features)
+    private, features = measured.others.x, in_batches(measured.features)
     truth, found, known = (features(x).numpy() for x in (private, made, own))
-    halves = np.array_split(bench.rng.permutation(len(truth)), 2)
+    halves = np.array_split(measured.rng.permutation(len(truth)), 2)
     kept = made[: params.images]
     nearest = torch.cdist(torch.from_numpy(found[: len(kept)]), torch.from_numpy(truth)).argmin(dim=1)
     return Recovered(

@@ -1,9 +1,9 @@
 """The lab: models as lazy, content-addressed handles.
 
-``lab.train(model, client, ...)`` does not train. It returns handles whose keys are hashes of everything that determines the
-result. Values are computed when somebody needs them, and then all trainings that are ready run together as one wave. Small
-results (evaluations, measurements, facts) are remembered by key, so what was computed once, by any run, is not computed
-again. A value is freed when nothing refers to its handle any more.
+``lab.train(training)`` does not train. It returns handles whose keys are hashes of everything that determines the result.
+Values are computed when somebody needs them, and then all trainings that are ready run together as one wave, those that are
+still under way on the clock among them. Small results (evaluations, measurements, facts) are remembered by key, so what was
+computed once, by any run, is not computed again. A value is freed when nothing refers to its handle any more.
 
 This module does not import torch: a run whose every result is remembered never needs it.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 import importlib.metadata
 import itertools
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary, ref
@@ -27,7 +27,9 @@ from emulator.learning.facts import ClientFacts, Evaluation, ModelFacts
 from emulator.learning.keys import Keys, content_key, from_npy, text_key, to_npy
 from emulator.learning.memo import RunMemory
 from emulator.learning.recipes import Combine, Distil, Distilled, Initial, Recipe, Swaps, Train, Trainee, Zeros
-from emulator.learning.recipes import Handle as Handle  # part of what a lab gives
+from emulator.learning.recipes import Handle as Handle  # these three are part of what a lab takes and gives
+from emulator.learning.recipes import Trained as Trained
+from emulator.learning.recipes import Training as Training
 from emulator.registry import choices
 from emulator.scenario.schema import Scenario
 
@@ -76,6 +78,7 @@ class Lab:
         self._backend: Backend = backend
         self._rule_keys: dict[int, tuple[LocalRule, str]] = {}  # a run has few rules and asks for their keys very often
         self._live: WeakValueDictionary[str, Handle] = WeakValueDictionary()
+        self._under_way: WeakValueDictionary[str, Handle] = WeakValueDictionary()  # trained models, oldest first
         self._swaps: dict[int, Swaps] = {}
         keys = keys_of(scenario)
         self._set_key, self._model_key, self._public_key = keys.set, keys.model, keys.public
@@ -153,30 +156,17 @@ class Lab:
     def _swaps_of(self, client: Trainee) -> Swaps:
         return self._swaps.get(client, ()) if isinstance(client, int) else ()
 
-    def train(
-        self,
-        model: Handle,
-        client: Trainee,
-        rule: LocalRule,
-        round: int,  # noqa: A002
-        first_epoch: int = 0,
-        memory: tuple[Handle, Handle] | None = None,
-        extra: Sequence[Distilled] = (),
-    ) -> tuple[Handle, Handle | None]:
-        """The model after a client's local training, and the client's new state where the rule has memory.
-
-        ``memory`` is what such a rule starts from: the shared state and the client's own. The order of the batches of an epoch
-        depends on seed, client, round and the epoch's number in the round alone, so two trainings of E epochs in a row
-        equal one of 2E. Several clients in place of one: their samples in one place. ``extra`` is distilled data of others, on
-        which the client trains as on its own.
-        """
+    def train(self, training: Training) -> Trained:
+        """What comes of a local training. From now on it is under way: it is computed when its result is needed, or before."""
         self.asked += 1
-        swaps = self._swaps_of(client)
-        recipe = Train((model, *(memory or ())), client, rule, round, first_epoch, extra, swaps)
-        parents = recipe.parents
-        place = f"{client}:{round}:{first_epoch}" + (f":{swaps}" if swaps else "")
-        key = text_key("train", "|".join((self._data_key, self._rule_key(rule), place, *(p.key for p in parents))))
-        return self._handle(key, recipe), None if memory is None else self._handle(f"{key}:own", recipe)
+        swaps = self._swaps_of(training.client)
+        recipe = Train(training, swaps)
+        place = f"{training.client}:{training.round}:{training.first_epoch}" + (f":{swaps}" if swaps else "")
+        parts = (self._data_key, self._rule_key(training.rule), place, *(p.key for p in recipe.parents))
+        key = text_key("train", "|".join(parts))
+        model = self._handle(key, recipe)
+        self._under_way[key] = model
+        return Trained(model, None if training.memory is None else self._handle(f"{key}:own", recipe, 1))
 
     def distil(self, client: int, params: DistillationParams) -> Distilled:
         """A client's data, distilled to a few images.
@@ -187,7 +177,7 @@ class Lab:
         """
         recipe = Distil(client, params)
         key = content_key("distil", self._data_key, client, params.model_dump())
-        return Distilled(self._handle(key, recipe), self._handle(f"{key}:labels", recipe))
+        return Distilled(self._handle(key, recipe), self._handle(f"{key}:labels", recipe, 1))
 
     def _rule_key(self, rule: LocalRule) -> str:
         known = self._rule_keys.get(id(rule))
@@ -236,10 +226,9 @@ class Lab:
             measurement = MeasurementChoice(measurement, measurements[measurement].params())
         facts = measurement.plugin.facts
         identity = content_key("measurement", measurement.identity(), facts.version)
-        at_once = max(1, MEASURED_BYTES // (4 * self.model_facts.state_size))
         results: list[np.ndarray] = []
         left = iter(subjects)
-        while together := list(itertools.islice(left, at_once)):
+        while together := list(itertools.islice(left, self._at_once)):
             keyed = [(content_key("measure", identity, *self._subject_key(facts.on, *s)), s) for s in together]
             known = {key: value for key, _ in keyed if (value := self.memory.get(key)) is not None}
             missing = {key: subject for key, subject in keyed if key not in known}
@@ -275,18 +264,39 @@ class Lab:
             while simple := pending.pop_ready(trainings=False):
                 for recipe in simple:
                     pending.done(recipe, self._simple(recipe))
-            self._wave(pending, pending.pop_ready(trainings=True))
+            wave = pending.pop_ready(trainings=True)
+            if any(isinstance(recipe, Train) for recipe in wave):
+                ahead = list(self._ready(set(wave), self._at_once - len(wave)))
+                pending.add(ahead)
+                wave += ahead
+            self._wave(pending, wave)
+
+    @cached_property
+    def _at_once(self) -> int:
+        """How many models there is room for, beside those that somebody needs."""
+        return max(1, MEASURED_BYTES // (4 * self.model_facts.state_size))
+
+    def _ready(self, wave: Collection[Recipe], most: int) -> Iterator[Recipe]:
+        """Trainings under way that could be computed with a wave, oldest first: so many, less those that are computed already."""
+        for handle in list(self._under_way.values()):
+            if most <= 0:
+                return
+            if handle.recipe is None:
+                most -= 1
+            elif handle.recipe not in wave and not handle.recipe.needs():
+                most -= 1
+                yield handle.recipe
 
     def values(self) -> dict[str, Tensor]:
         """The values of all handles that anybody still refers to, by key."""
         return {key: handle.value for key, handle in sorted(self._live.items()) if handle.value is not None}
 
-    def _handle(self, key: str, recipe: Recipe) -> Handle:
-        """The live handle with this key, or a new one."""
+    def _handle(self, key: str, recipe: Recipe, output: int = 0) -> Handle:
+        """The live handle with this key, or a new one for one of a recipe's values."""
         known = self._live.get(key)
         if known is not None:
             return known
-        handle = self._live[key] = Handle(key)
+        handle = self._live[key] = Handle(key, output)
         handle.value = self._restored.get(key)
         if handle.value is None:
             handle.recipe = recipe
@@ -346,6 +356,10 @@ class _Pending:
     def __bool__(self) -> bool:
         return bool(self._missing)
 
+    def add(self, ready: Iterable[Recipe]) -> None:
+        """Takes up further recipes whose parents are all there."""
+        self._missing |= dict.fromkeys(ready, 0)
+
     def pop_ready(self, trainings: bool) -> list[Recipe]:
         """The trainings (or everything else) whose parents are all there."""
         ready = self._trainings if trainings else self._simple
@@ -358,7 +372,7 @@ class _Pending:
         for output in recipe.outputs:
             handle = output()
             if handle is not None:
-                handle.value = values[1] if handle.key.endswith((":own", ":labels")) else values[0]
+                handle.value = values[handle.output]
                 handle.recipe = None
         del self._missing[recipe]
         for child in self._children.pop(recipe, ()):
@@ -373,11 +387,11 @@ class _Pending:
 def _job(recipe: Train) -> TrainJob:
     from emulator.learning.trainer import TrainJob
 
-    model, *memory = recipe.states
-    shared, own = (_known(state) for state in memory) if memory else (None, None)
-    extra = tuple((_known(block.images), _known(block.labels)) for block in recipe.extra)
-    place = (recipe.client, recipe.rule, recipe.round, recipe.first_epoch)
-    return TrainJob(_known(model), *place, shared, own, extra, recipe.swaps)
+    asked = recipe.asked
+    shared, own = (None, None) if asked.memory is None else map(_known, asked.memory)
+    extra = tuple((_known(block.images), _known(block.labels)) for block in asked.extra)
+    place = (asked.client, asked.rule, asked.round, asked.first_epoch)
+    return TrainJob(_known(asked.model), *place, shared, own, extra, recipe.swaps)
 
 
 def _known(handle: Handle) -> Tensor:

@@ -1,9 +1,9 @@
 """Measurements: small arrays that are read off models and data. `Lab.measure` takes them, when needed, and remembers them.
 
-A measurement is a function ``(bench, params) -> array`` that may use what the bench holds and nothing else: the states of one or
-more models, samples, and a random stream of its own. Facts that it declares about itself:
+A measurement is a function ``(measured, params) -> array`` that may use what `MeasuredModels` holds and nothing else: the states
+of one or more models, samples, and a random stream of its own. Facts that it declares about itself:
 
-- ``on``: whose samples the bench holds: ``"client"`` (one client's own), ``"everybody"`` (one client's own, and apart from them
+- ``on``: whose samples they come with: ``"client"`` (one client's own), ``"everybody"`` (one client's own, and apart from them
   those of all others, with features to compare images by), ``"public"`` (the public ones, in the order of the data set),
   ``"test"`` (those of the evaluations) or ``"nothing"`` (the array depends on the models alone);
 - ``version``: a number to be raised with any change to what the function computes, because results are remembered.
@@ -26,42 +26,42 @@ from emulator.registry import NoParams, Params
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from emulator.learning.bench import Bench
+    from emulator.learning.measured_models import MeasuredModels
 
 
 @measurements.register("classifier-weights", facts=MeasurementFacts(on="nothing", version=1))
-def classifier_weights(bench: Bench, params: NoParams) -> np.ndarray:
+def classifier_weights(measured: MeasuredModels, params: NoParams) -> np.ndarray:
     """The parameters of the last layer, laid end to end."""
-    parameters = bench.parameters(bench.states[0])
-    return np.concatenate([parameters[name].reshape(-1).numpy() for name in bench.classifier()])
+    parameters = measured.parameters(measured.states[0])
+    return np.concatenate([parameters[name].reshape(-1).numpy() for name in measured.classifier()])
 
 
 @measurements.register("class-scores", facts=MeasurementFacts(on="public", version=1))
-def class_scores(bench: Bench, params: NoParams) -> np.ndarray:
+def class_scores(measured: MeasuredModels, params: NoParams) -> np.ndarray:
     """What samples of each class get for their own class: mean score and mean softmax score [2, classes].
 
     The second row is S1's signature vector; the softmax of the first is S4's confidence vector (Eq. 2). A class of which there is
     no public sample (of a text some are too rare) gets 0.
     """
-    scores, labels = bench.scores(bench.states[0]).double(), bench.samples.y
+    scores, labels = measured.scores(measured.states[0]).double(), measured.samples.y
     own = [values.gather(1, labels[:, None])[:, 0] for values in (scores, scores.softmax(1))]
-    members = [labels == c for c in range(bench.classes)]
+    members = [labels == c for c in range(measured.classes)]
     return np.array([[float(row[m].mean()) if bool(m.any()) else 0.0 for m in members] for row in own])
 
 
 @measurements.register("length", facts=MeasurementFacts(on="nothing", version=1))
-def length(bench: Bench, params: NoParams) -> np.ndarray:
+def length(measured: MeasuredModels, params: NoParams) -> np.ndarray:
     """The Euclidean length of the parameters, as a vector: of an update, how far it goes [1]."""
-    return np.array([float(bench.weights(bench.states[0]).norm())])
+    return np.array([float(measured.weights(measured.states[0]).norm())])
 
 
 @measurements.register("cosines", facts=MeasurementFacts(on="nothing", version=1))
-def cosines(bench: Bench, params: NoParams) -> np.ndarray:
+def cosines(measured: MeasuredModels, params: NoParams) -> np.ndarray:
     """The cosine of the first vector with each of the others: of all parameters, then of each layer [others, 1 + layers].
 
     A layer is a weight matrix or kernel, without its bias (S3 Table I). The cosine with a vector of zeros is 0.
     """
-    first, *others = [[bench.weights(state), *bench.layers(state)] for state in bench.states]
+    first, *others = [[measured.weights(state), *measured.layers(state)] for state in measured.states]
     return np.array([[_cosine(a, b) for a, b in zip(first, other, strict=True)] for other in others])
 
 
@@ -74,15 +74,15 @@ class TrendsParams(Params):
 
 
 @measurements.register("trends", TrendsParams, MeasurementFacts(on="nothing", version=1))
-def trends(bench: Bench, params: TrendsParams) -> np.ndarray:
+def trends(measured: MeasuredModels, params: TrendsParams) -> np.ndarray:
     """How three updates in a row, the latest last, agree in each layer [layers, 4] (S3 Eqs. 12, 13 and 19).
 
     The cosines of the second with the third, of the first with the second, and of the first with the third, and how many weights
     were counted. Two further updates select those: weights by which the two differ by more than ``changed_by``; all of a layer
     where there are none.
     """
-    first, second, third = (bench.layers(state) for state in bench.states[:3])
-    select = [bench.layers(state) for state in bench.states[3:]]
+    first, second, third = (measured.layers(state) for state in measured.states[:3])
+    select = [measured.layers(state) for state in measured.states[3:]]
     rows = []
     for number, (a, b, c) in enumerate(zip(first, second, third, strict=True)):
         if select:
@@ -99,20 +99,20 @@ def _cosine(a: Tensor, b: Tensor) -> float:
 
 
 @measurements.register("soft-labels", facts=MeasurementFacts(on="public", version=1))
-def soft_labels(bench: Bench, params: NoParams) -> np.ndarray:
+def soft_labels(measured: MeasuredModels, params: NoParams) -> np.ndarray:
     """Softmax scores [samples, classes] of the public samples (S5 §III-A)."""
-    return np.asarray(bench.scores(bench.states[0]).softmax(1).numpy())
+    return np.asarray(measured.scores(measured.states[0]).softmax(1).numpy())
 
 
 @measurements.register("fit", facts=MeasurementFacts(on="client", version=1))
-def fit(bench: Bench, params: NoParams) -> np.ndarray:
+def fit(measured: MeasuredModels, params: NoParams) -> np.ndarray:
     """How well each of several models fits a client's samples: mean cross-entropy and accuracy [models, 2]."""
     from torch.nn import functional
 
-    labels = bench.samples.y
+    labels = measured.samples.y
     rows = []
-    for state in bench.states:
-        scores = bench.scores(state).double()
+    for state in measured.states:
+        scores = measured.scores(state).double()
         right = (scores.argmax(1) == labels).double().mean()
         rows.append([float(functional.cross_entropy(scores, labels)), float(right)])
     return np.array(rows)
@@ -125,29 +125,29 @@ class ByLabelParams(Params):
 
 
 @measurements.register("by-label", ByLabelParams, MeasurementFacts(on="test", version=1))
-def by_label(bench: Bench, params: ByLabelParams) -> np.ndarray:
+def by_label(measured: MeasuredModels, params: ByLabelParams) -> np.ndarray:
     """Of each label: its test samples, how many of them are recognised, and the sum of their cross-entropies [3, classes]."""
     import torch
 
     if params.turns:
-        x = torch.rot90(bench.samples.x, params.turns, (2, 3)).contiguous()
-        bench = replace(bench, samples=replace(bench.samples, x=x))
-    return _counted(bench, bench.samples.y.numpy(), bench.classes)
+        x = torch.rot90(measured.samples.x, params.turns, (2, 3)).contiguous()
+        measured = replace(measured, samples=replace(measured.samples, x=x))
+    return _counted(measured, measured.samples.y.numpy(), measured.classes)
 
 
 @measurements.register("by-owner", facts=MeasurementFacts(on="test", version=1))
-def by_owner(bench: Bench, params: NoParams) -> np.ndarray:
+def by_owner(measured: MeasuredModels, params: NoParams) -> np.ndarray:
     """As by-label, of each owner [3, owners]: test samples, how many are recognised, and the sum of their cross-entropies."""
-    owners = bench.samples.owners
+    owners = measured.samples.owners
     assert owners is not None
-    return _counted(bench, owners + 1, int(owners.max()) + 2)[:, 1:]  # those who have no training samples are -1
+    return _counted(measured, owners + 1, int(owners.max()) + 2)[:, 1:]  # those who have no training samples are -1
 
 
-def _counted(bench: Bench, kinds: np.ndarray, count: int) -> np.ndarray:
+def _counted(measured: MeasuredModels, kinds: np.ndarray, count: int) -> np.ndarray:
     """Of each kind of test samples: how many there are, how many are recognised, and the sum of their cross-entropies."""
     from torch.nn import functional
 
-    scores, labels = bench.scores(bench.states[0]).double(), bench.samples.y
+    scores, labels = measured.scores(measured.states[0]).double(), measured.samples.y
     right, losses = scores.argmax(1) == labels, functional.cross_entropy(scores, labels, reduction="none")
     return np.stack([np.bincount(kinds, row, count) for row in (np.ones(len(labels)), right.numpy(), losses.numpy())])
 
@@ -159,18 +159,18 @@ class FisherParams(Params):
 
 
 @measurements.register("fisher", FisherParams, MeasurementFacts(on="client", version=1))
-def fisher(bench: Bench, params: FisherParams) -> np.ndarray:
+def fisher(measured: MeasuredModels, params: FisherParams) -> np.ndarray:
     """The diagonal Fisher information of the feature extractor on a client's samples, averaged over each filter.
 
     The mean square of the gradient of log p(y | x) by the weights (S4 Eq. 3), for labels y that are drawn from the model's own
     prediction (Achille et al. 2019, Task2Vec). A filter is one output of a convolution or a linear layer before the last.
     Raises `InputError` where the model has none.
     """
-    module, last = bench.load(bench.states[0]), set(bench.classifier())
+    module, last = measured.load(measured.states[0]), set(measured.classifier())
     weights = [p for name, p in module.named_parameters() if name not in last and p.dim() > 1]
     if not weights:
         raise InputError("the model has no layers before the last, of which Fisher information could be taken", "model")
-    return _diagonal(module, weights, bench.scores(bench.states[0]), bench, params.passes)
+    return _diagonal(module, weights, measured.scores(measured.states[0]), measured, params.passes)
 
 
 class TextFisherParams(FisherParams):
@@ -183,21 +183,23 @@ class TextFisherParams(FisherParams):
 
 
 @measurements.register("text-fisher", TextFisherParams, MeasurementFacts(on="client", version=1))
-def text_fisher(bench: Bench, params: TextFisherParams) -> np.ndarray:
+def text_fisher(measured: MeasuredModels, params: TextFisherParams) -> np.ndarray:
     """As ``fisher``, of a small transformer that reads the client's texts, after fitting its classifier to them. Takes no models.
 
     A unit is one output of a linear layer before the last, a token, or a place in the text (see `emulator.learning.probe`).
     """
     from emulator.learning.probe import fit_classifier, read, transformer
 
-    module = transformer(bench.samples.x.shape[1], bench.classes)
-    features = read(module[:-1], bench.samples.x)
-    scores = fit_classifier(module[-1], features, bench.samples.y, params, bench.rng)
+    module = transformer(measured.samples.x.shape[1], measured.classes)
+    features = read(module[:-1], measured.samples.x)
+    scores = fit_classifier(module[-1], features, measured.samples.y, params, measured.rng)
     weights = [p for p in module[:-1].parameters() if p.dim() > 1]
-    return _diagonal(module, weights, scores, bench, params.passes)
+    return _diagonal(module, weights, scores, measured, params.passes)
 
 
-def _diagonal(module: nn.Module, weights: Sequence[Tensor], scores: Tensor, bench: Bench, passes: int) -> np.ndarray:
+def _diagonal(
+    module: nn.Module, weights: Sequence[Tensor], scores: Tensor, measured: MeasuredModels, passes: int
+) -> np.ndarray:
     """The diagonal Fisher information of weight matrices and kernels, averaged over the weights of each output.
 
     ``scores`` are those that the module gives the samples.
@@ -208,17 +210,17 @@ def _diagonal(module: nn.Module, weights: Sequence[Tensor], scores: Tensor, benc
     chances = scores.double().softmax(1).cumsum(1)
     total = torch.zeros(sum(len(w) for w in weights), dtype=torch.float64)
     for _ in range(passes):
-        drawn = torch.from_numpy(bench.rng.random((len(chances), 1))) * chances[:, -1:]
+        drawn = torch.from_numpy(measured.rng.random((len(chances), 1))) * chances[:, -1:]
         labels = torch.searchsorted(chances, drawn, right=True)[:, 0]
-        for x, y in zip(bench.samples.x.split(1), labels.split(1), strict=True):  # type: ignore[no-untyped-call]
+        for x, y in zip(measured.samples.x.split(1), labels.split(1), strict=True):  # type: ignore[no-untyped-call]
             gradients = torch.autograd.grad(functional.cross_entropy(module(x), y), weights)
             total += torch.cat([g.square().flatten(1).mean(1) for g in gradients])
     return np.asarray((total / (passes * max(1, len(chances)))).numpy())
 
 
 @measurements.register("gan-recovery", RecoveryParams, MeasurementFacts(on="everybody", version=2))
-def gan_recovery(bench: Bench, params: RecoveryParams) -> np.ndarray:
+def gan_recovery(measured: MeasuredModels, params: RecoveryParams) -> np.ndarray:
     """What a client recovers of others' images with a generator trained against a model: a `Recovered`, packed."""
     from emulator.learning.gan import recover
 
-    return recover(bench, params).to_array()
+    return recover(measured, params).to_array()

@@ -25,7 +25,7 @@ from emulator.learning.brought import Block
 from emulator.learning.distillation import DistilJob, distil_client
 from emulator.learning.recipes import Trainee
 from emulator.learning.trainer import Trained, Trainer, TrainingData, TrainJob
-from emulator.learning.workers import deal_near
+from emulator.learning.workers import assign_jobs_near
 
 if TYPE_CHECKING:
     from ray import ObjectRef
@@ -102,9 +102,9 @@ class RayPool:
 
     def _deal(self, sizes: Sequence[float], trainees: Sequence[Trainee]) -> Iterator[tuple[str, list[int]]]:
         """Divides jobs between CPUs; which machine is to do which. Remembers who is at home where from now on."""
-        hands = [node for node, cpus in cluster.nodes().items() for _ in range(cpus)][: self._count]
+        workers = [node for node, cpus in cluster.nodes().items() for _ in range(cpus)][: self._count]
         homes = [self._home.get(_clients(trainee)[0], "") for trainee in trainees]
-        for node, share in zip(hands, deal_near(sizes, homes, hands), strict=True):
+        for node, share in zip(workers, assign_jobs_near(sizes, homes, workers), strict=True):
             self._home |= {c: node for n in share for c in _clients(trainees[n])}
             if share:
                 yield node, share

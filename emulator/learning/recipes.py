@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import ref
 
-from emulator.contracts.learning import LocalRule
-
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from emulator.contracts.learning import LocalRule
     from emulator.learning.distillation import DistillationParams
 
 
@@ -21,15 +20,48 @@ Trainee = int | tuple[int, ...]  # on whose samples a model is trained: one clie
 class Handle:
     """A tensor that exists, or could be computed: a vector of the model's size, or distilled samples or labels.
 
-    ``recipe`` says how, until ``value`` is there.
+    ``recipe`` says how, until ``value`` is there. Where a recipe gives several values, ``output`` says which of them this is.
     """
 
-    __slots__ = ("__weakref__", "key", "recipe", "value")
+    __slots__ = ("__weakref__", "key", "output", "recipe", "value")
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key: str, output: int = 0) -> None:
         self.key = key
+        self.output = output
         self.recipe: Recipe | None = None
         self.value: Tensor | None = None
+
+
+class Training(NamedTuple):
+    """A local training as a method asks for it.
+
+    The order of the batches of an epoch depends on seed, client, round and the epoch's number in the round alone. ``turn`` counts
+    the trainings of this client in this round: epochs are numbered on from one turn to the next, so two turns of E epochs in a
+    row equal one of 2E, and two turns from the same model differ. ``memory`` is what a rule with memory starts from: the shared
+    state and the client's own. Several clients in place of one: their samples in one place. ``extra`` is distilled data of
+    others, on which the client trains as on its own.
+    """
+
+    model: Handle
+    client: Trainee
+    rule: LocalRule
+    round: int
+    turn: int = 0
+    memory: tuple[Handle, Handle] | None = None
+    extra: tuple[Distilled, ...] = ()
+
+    @property
+    def first_epoch(self) -> int:
+        """The number in the round of the training's first epoch."""
+        epochs: int = self.rule.params.epochs
+        return self.turn * epochs
+
+
+class Trained(NamedTuple):
+    """What a local training gives: the model, and the client's new state where the rule has memory."""
+
+    model: Handle
+    own: Handle | None
 
 
 class Recipe:
@@ -65,29 +97,12 @@ class Combine(Recipe):
 
 
 class Train(Recipe):
-    """A local training.
+    """A local training; ``swaps`` are labels that the client exchanges in its own data."""
 
-    ``states`` are the model and, for rules with memory, the shared and the client's own state; ``extra`` are samples beside the
-    client's own; ``swaps`` are labels that the client exchanges in its own.
-    """
-
-    def __init__(
-        self,
-        states: Sequence[Handle],
-        client: Trainee,
-        rule: LocalRule,
-        round: int,  # noqa: A002
-        first_epoch: int,
-        extra: Sequence[Distilled] = (),
-        swaps: Swaps = (),
-    ) -> None:
-        super().__init__(*states, *(handle for block in extra for handle in block))
-        self.states = tuple(states)
-        self.extra = tuple(extra)
-        self.client = client
-        self.rule = rule
-        self.round = round
-        self.first_epoch = first_epoch
+    def __init__(self, asked: Training, swaps: Swaps = ()) -> None:
+        self.states = (asked.model, *(asked.memory or ()))
+        super().__init__(*self.states, *(handle for block in asked.extra for handle in block))
+        self.asked = asked
         self.swaps = swaps
 
 

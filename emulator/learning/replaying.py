@@ -10,12 +10,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from emulator.contracts.learning import LocalRule
 from emulator.errors import HflError
 from emulator.learning.facts import Evaluation
-from emulator.learning.lab import Handle, Lab
+from emulator.learning.lab import Handle, Lab, Trained, Training
 from emulator.learning.memo import RunMemory
-from emulator.learning.recipes import Distilled, Recipe, Train, Trainee
+from emulator.learning.recipes import Recipe, Train
 from emulator.learning.timing import NOT_MEASURED
 from emulator.scenario.schema import Scenario
 
@@ -69,22 +68,14 @@ class ReplayLab(Lab):
                 stack.extend(recipe.needs())
         return sum(isinstance(recipe, Train) for recipe in seen)
 
-    def train(
-        self,
-        model: Handle,
-        client: Trainee,
-        rule: LocalRule,
-        round: int,  # noqa: A002
-        first_epoch: int = 0,
-        memory: tuple[Handle, Handle] | None = None,
-        extra: Sequence[Distilled] = (),
-    ) -> tuple[Handle, Handle | None]:
+    def train(self, training: Training) -> Trained:
         """See `Lab.train`."""
-        data = (self._data_key, client, self._swaps_of(client), tuple(extra))
-        place = (*data, self._rule_key(rule), model, round, first_epoch, memory)
-        known: tuple[Handle, Handle | None] | None = self._made.get(place)
+        model, client, rule, *place = training
+        known: Trained | None = self._made.get(
+            made := (self._data_key, self._swaps_of(client), self._rule_key(rule), model, client, *place)
+        )
         if known is None:
-            known = self._made[place] = super().train(model, client, rule, round, first_epoch, memory, extra)
+            known = self._made[made] = super().train(training)
         else:
             self.asked += 1
         return known

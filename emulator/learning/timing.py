@@ -15,19 +15,19 @@ import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulator.contracts.learning import LocalRule, MeasurementChoice
+from emulator.contracts.learning import MeasurementChoice
 from emulator.errors import InputError
-from emulator.learning.clients import Dealt, deal_out, outline_of
+from emulator.learning.clients import DividedData, divide_data, outline_of
 from emulator.learning.data.arrays import Outline, is_text
 from emulator.learning.facts import ClientFacts, Evaluation, ModelFacts
 from emulator.learning.keys import content_key, from_npy, to_npy
-from emulator.learning.lab import Handle, Subject, keys_of
+from emulator.learning.lab import Handle, Subject, Trained, Training, keys_of
 from emulator.learning.memo import RunMemory
-from emulator.learning.recipes import Distilled, Swaps, Trainee
+from emulator.learning.recipes import Distilled, Swaps
 from emulator.scenario.schema import Scenario
 
 if TYPE_CHECKING:
@@ -46,78 +46,8 @@ SAMPLES_EACH = 20
 MOST_SERVED = 4000
 
 
-class AnyLab(Protocol):
-    """What methods and runs ask of a lab: `Lab`, or `TimingLab`, which learns nothing."""
-
-    memory: RunMemory
-    asked: int
-    trained: int
-
-    @property
-    def clients(self) -> ClientFacts:
-        """See `Lab.clients`."""
-
-    @property
-    def model_facts(self) -> ModelFacts:
-        """See `Lab.model_facts`."""
-
-    @property
-    def sample_shape(self) -> tuple[int, ...]:
-        """See `Lab.sample_shape`."""
-
-    def initial(self, number: int = 0) -> Handle:
-        """See `Lab.initial`."""
-
-    def zeros(self) -> Handle:
-        """See `Lab.zeros`."""
-
-    def poison(self, swaps: Mapping[int, Swaps]) -> None:
-        """See `Lab.poison`."""
-
-    def train(
-        self,
-        model: Handle,
-        client: Trainee,
-        rule: LocalRule,
-        round: int,  # noqa: A002
-        first_epoch: int = 0,
-        memory: tuple[Handle, Handle] | None = None,
-        extra: Sequence[Distilled] = (),
-    ) -> tuple[Handle, Handle | None]:
-        """See `Lab.train`."""
-
-    def distil(self, client: int, params: DistillationParams) -> Distilled:
-        """See `Lab.distil`."""
-
-    def combine(self, vectors: Sequence[Handle], weights: Sequence[float]) -> Handle:
-        """See `Lab.combine`."""
-
-    def evaluate(self, model: Handle) -> Evaluation:
-        """See `Lab.evaluate`."""
-
-    def evaluate_each(self, cases: Sequence[tuple[Handle, Sequence[int]]]) -> list[Evaluation]:
-        """See `Lab.evaluate_each`."""
-
-    def measure(
-        self, measurement: MeasurementChoice | str, models: Sequence[Handle], client: int | None = None
-    ) -> np.ndarray:
-        """See `Lab.measure`."""
-
-    def measure_all(self, measurement: MeasurementChoice | str, subjects: Iterable[Subject]) -> list[np.ndarray]:
-        """See `Lab.measure_all`."""
-
-    def value(self, handle: Handle) -> Tensor:
-        """See `Lab.value`."""
-
-    def values(self) -> dict[str, Tensor]:
-        """See `Lab.values`."""
-
-    def close(self) -> None:
-        """See `Lab.close`."""
-
-
 class TimingLab:
-    """What is known of a scenario without training anything. See `AnyLab` for what it is asked."""
+    """What is known of a scenario without training anything. See `emulator.learning.interface.AnyLab` for what it is asked."""
 
     def __init__(self, scenario: Scenario, memory: RunMemory) -> None:
         self.memory = memory
@@ -126,6 +56,7 @@ class TimingLab:
         self._scenario = scenario
         self._keys = keys_of(scenario)
         self._model = Handle("nothing learned")
+        self._trained = Trained(self._model, None)
 
     @cached_property
     def clients(self) -> ClientFacts:
@@ -177,19 +108,10 @@ class TimingLab:
     def poison(self, swaps: Mapping[int, Swaps]) -> None:
         """Changes nothing: there are no labels to train on."""
 
-    def train(
-        self,
-        model: Handle,
-        client: Trainee,
-        rule: LocalRule,
-        round: int,  # noqa: A002
-        first_epoch: int = 0,
-        memory: tuple[Handle, Handle] | None = None,
-        extra: Sequence[Distilled] = (),
-    ) -> tuple[Handle, Handle | None]:
+    def train(self, training: Training) -> Trained:
         """The same handle, twice for rules with memory."""
         self.asked += 1
-        return self._model, None if memory is None else self._model
+        return self._trained if training.memory is None else Trained(self._model, self._model)
 
     def distil(self, client: int, params: DistillationParams) -> Distilled:
         """The same handle, twice."""
@@ -253,6 +175,6 @@ class TimingLab:
             return False
         return True
 
-    def _divide(self, clients: int) -> Dealt:
+    def _divide(self, clients: int) -> DividedData:
         """The set divided between so many clients; raises `InputError` where it cannot serve them."""
-        return deal_out(self._scenario, self._outline, clients)
+        return divide_data(self._scenario, self._outline, clients)

@@ -105,7 +105,7 @@ class WorkerPool:
         Raises the `HflError` that a worker raised, or one of its own where a worker died.
         """
         orders = self._lay_out(jobs)
-        shares = deal(steps, len(self._pipes))
+        shares = assign_jobs(steps, len(self._pipes))
         for number in self._answers(shares, lambda share: (self._table, self._samples, [orders[n] for n in share])):
             state, own = orders[number].writes
             yield number, Trained(self._table[state].clone(), None if own < 0 else self._table[own].clone())
@@ -115,7 +115,7 @@ class WorkerPool:
 
         ``sizes`` says how long each job is. Raises as `train`.
         """
-        shares = deal(sizes, len(self._pipes))
+        shares = assign_jobs(sizes, len(self._pipes))
         for number, x, y in self._answers(shares, lambda share: [(n, jobs[n]) for n in share]):
             yield number, (torch.from_numpy(x), torch.from_numpy(y))
 
@@ -204,25 +204,25 @@ class _Traveller(pickle.Pickler):
         return NotImplemented
 
 
-def deal(sizes: Sequence[float], hands: int) -> list[list[int]]:
-    """Divides jobs so that the hands get about equal sums: the longest first, each to whoever has least so far."""
-    return deal_near(sizes, [""] * len(sizes), ["here"] * hands)
+def assign_jobs(sizes: Sequence[float], workers: int) -> list[list[int]]:
+    """Divides jobs so that the workers get about equal sums: the longest first, each to whoever has least so far."""
+    return assign_jobs_near(sizes, [""] * len(sizes), ["here"] * workers)
 
 
-def deal_near(sizes: Sequence[float], homes: Sequence[str], hands: Sequence[str]) -> list[list[int]]:
-    """Divides jobs between hands that stand on machines: the sums about equal, and jobs at home as far as that goes.
+def assign_jobs_near(sizes: Sequence[float], homes: Sequence[str], workers: Sequence[str]) -> list[list[int]]:
+    """Divides jobs between workers that stand on machines: the sums about equal, and jobs at home as far as that goes.
 
-    The longest jobs come first. Each goes to the hand on its home that has least so far, or, where that has its fair share
-    already, to whoever has least. ``homes`` names a machine for each job, ``hands`` one for each hand.
+    The longest jobs come first. Each goes to the worker on its home that has least so far, or, where that has its fair share
+    already, to whoever has least. ``homes`` names a machine for each job, ``workers`` one for each worker.
     """
-    shares: list[list[int]] = [[] for _ in hands]
-    loads = [0.0] * len(hands)
-    limit = sum(sizes) / len(hands) * (1 + UNEVEN)
+    shares: list[list[int]] = [[] for _ in workers]
+    loads = [0.0] * len(workers)
+    limit = sum(sizes) / len(workers) * (1 + UNEVEN)
     for number in sorted(range(len(sizes)), key=lambda n: -sizes[n]):
-        at_home = [h for h, node in enumerate(hands) if node == homes[number] and loads[h] + sizes[number] <= limit]
-        hand = min(at_home or range(len(hands)), key=loads.__getitem__)
-        shares[hand].append(number)
-        loads[hand] += sizes[number]
+        at_home = [h for h, node in enumerate(workers) if node == homes[number] and loads[h] + sizes[number] <= limit]
+        worker = min(at_home or range(len(workers)), key=loads.__getitem__)
+        shares[worker].append(number)
+        loads[worker] += sizes[number]
     return shares
 
 

@@ -27,7 +27,7 @@ from emulator.methods.limits import check_groups
 from emulator.methods.memory import RuleMemory
 from emulator.methods.session import Session
 from emulator.methods.slots import GroupSlots
-from emulator.methods.training import Group, GroupRound, Outcome, Waits
+from emulator.methods.training import Group, GroupResult, GroupRound, Waits
 from emulator.registry import NoParams, Scale
 from emulator.rng import stream
 from emulator.scenario.schema import Count
@@ -123,7 +123,7 @@ class Window:
         self._rounds = rounds
         self._free = set(range(len(groups)))
         self._waiting: list[tuple[int, int | None, simpy.Event]] = []  # chain, where it comes from, where it may go
-        self._dealing = False
+        self._assigning = False
         self._lost = 0  # passes in a row from which nothing came back
         self._rng = stream(session.seed, "next group", begins + 1)
 
@@ -144,7 +144,9 @@ class Window:
                 at = (self._begins + chain.passes + 1, group.number)
                 where = GroupRound(at[0], 0, params.local, params.group_operation, memory, size, model_bytes)
                 chain.at = at
-                outcome: Outcome | None = yield from params.training(self._session, group, chain.latest, where, waits)
+                outcome: GroupResult | None = yield from params.training(
+                    self._session, group, chain.latest, where, waits
+                )
                 chain.at, size = None, model_bytes
                 if outcome is not None:
                     self._passed(chain, outcome)
@@ -156,7 +158,7 @@ class Window:
         """Whether it is over."""
         return bool(self.over.triggered)
 
-    def _passed(self, chain: Chain, outcome: Outcome) -> None:
+    def _passed(self, chain: Chain, outcome: GroupResult) -> None:
         chain.latest = outcome.model
         chain.passes += 1
         chain.samples += outcome.samples
@@ -173,12 +175,12 @@ class Window:
         """Happens when there is a group for a chain, with its number."""
         turn = self._session.env.event()
         self._waiting.append((chain.number, place, turn))
-        if not self._dealing:
-            self._dealing = True
-            self._session.env.process(self._deal())
+        if not self._assigning:
+            self._assigning = True
+            self._session.env.process(self._assign())
         return turn
 
-    def _deal(self) -> Steps:
+    def _assign(self) -> Steps:
         """Gives groups that are free and have somebody there to the chains that wait."""
         world, only_one = self._session.world, len(self._groups) == 1
         for waits in itertools.count():
@@ -187,8 +189,8 @@ class Window:
                 return
             there = [g for g in sorted(self._free) if present(self._session, self._params, self._groups[g]) is not None]
             self._waiting.sort(key=lambda waiting: waiting[0])
-            dealt = list(deal(self._waiting, there, self._rng, only_one))
-            if dealt or len(self._free) < len(self._groups):
+            assigned = list(assign_groups(self._waiting, there, self._rng, only_one))
+            if assigned or len(self._free) < len(self._groups):
                 break
             # Nobody is there but where they come from, and nothing is under way.
             back = next_return(self._session, waits, self._params.min_members)
@@ -199,14 +201,14 @@ class Window:
             else:
                 self.over.succeed()
                 return
-        self._dealing = False
-        for waiting, group in dealt:
+        self._assigning = False
+        for waiting, group in assigned:
             self._waiting.remove(waiting)
             self._free.discard(group)
             waiting[2].succeed(group)
 
 
-def deal(
+def assign_groups(
     waiting: Sequence[tuple[int, int | None, simpy.Event]],
     free: Sequence[int],
     rng: np.random.Generator,

@@ -11,7 +11,6 @@ import math
 
 from pydantic import Field
 
-from devices.compute import PASSES
 from emulator.contracts.learning import LocalRule
 from emulator.contracts.methods import MethodParams, methods
 from emulator.ledger import Tag
@@ -44,7 +43,7 @@ class CentralizedParams(MethodParams):
 @methods.register("centralized", CentralizedParams)
 def centralized(session: Session, params: CentralizedParams) -> Steps:
     """All samples at the cloud, which trains one model on them (no federation)."""
-    world, lab, local = session.world, session.lab, params.local.params
+    world, lab = session.world, session.lab
     samples = lab.clients.samples
     sample_bytes = params.sample_bytes or math.prod(lab.sample_shape) + 1
     model = lab.initial()
@@ -68,9 +67,7 @@ def centralized(session: Session, params: CentralizedParams) -> Steps:
         session.end_early(NOBODY_LEFT, model)
         return
     for t in itertools.count(1):
-        here = tuple(sorted(arrived))
-        flops = PASSES * world.workload.flops(local.batch_size, params.local().step_flops)
-        yield world.serve(CLOUD, flops * local.epochs * int(samples[list(here)].sum()), Tag("training", t))
-        model = lab.train(model, here, params.local, t)[0]
+        trained = yield from session.train_at_server(CLOUD, model, sorted(arrived), params.local, Tag("training", t))
+        model = trained.model
         if session.end_round(t, model):
             return

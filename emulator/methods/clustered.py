@@ -23,16 +23,16 @@ from emulator.contracts.methods import Bipartition, Halves, MethodFacts, Reading
 from emulator.contracts.world import GroupOperationChoice
 from emulator.learning.lab import Handle
 from emulator.ledger import Tag
-from emulator.methods.clusters import Clusters, cluster_row
+from emulator.methods.cluster_models import CLUSTERS, Clusters, cluster_row
 from emulator.methods.forming import somebody
 from emulator.methods.limits import check_deadline, check_trained
 from emulator.methods.memory import RuleMemory
-from emulator.methods.merging import merged
+from emulator.methods.merging import clusters_to_merge
 from emulator.methods.session import NOBODY_LEFT, Session
 from emulator.methods.slots import OneServer, chosen_by_default
 from emulator.methods.splitting import Record, Watch
-from emulator.methods.training import Group, GroupRound, Waits, averaged, members_work, train_each
-from emulator.methods.updates import note_similarity, note_trial, note_updates
+from emulator.methods.training import Group, GroupRound, Waits, averaged, train_members
+from emulator.methods.updates import SIMILARITY, STABILITY, TRIALS, note_similarity, note_trial, note_updates
 from emulator.registry import NoParams, Params, Scale
 from emulator.rng import stream
 from emulator.scenario.schema import Count
@@ -87,7 +87,11 @@ class ClusteredParams(OneServer):
             yield "misplaced", "needs a partition that makes clusters, such as 'label-blocks'"
 
 
-@methods.register("clustered", ClusteredParams, MethodFacts(clusters=True))
+@methods.register(
+    "clustered",
+    ClusteredParams,
+    MethodFacts(clusters=True, tables=(CLUSTERS, STABILITY, SIMILARITY, TRIALS)),
+)
 def clustered(session: Session, params: ClusteredParams) -> Steps:
     """Clusters that split as they learn, each with its own model and its own pace: HiCFL, MTCFL."""
     fleet = Tree(session, params)
@@ -195,7 +199,7 @@ class Tree:
             None if halves is None else halves.reference,
             None if halves is None else halves.cosines,
         )
-        self._session.note("clusters", row)
+        self._session.note(CLUSTERS.name, row)
         self._session.env.process(self._follow(cluster))
 
     def _tell(self) -> None:
@@ -230,10 +234,10 @@ class Tree:
         nothing = GroupOperationChoice("none", NoParams())
         at = GroupRound(t, 0, params.local, nothing, self._memory, first_bytes, size)
         waits = Waits(params.wait_for_members, len(group.members), min(params.min_members, len(cluster.members)))
-        left = yield from members_work(session, group, at, waits)
-        if left is not None:
+        before = cluster.model
+        trained = yield from train_members(session, group, before, at, waits)
+        if trained is not None:
             self.trained = True
-            before, trained = cluster.model, train_each(session, cluster.model, left, at)
             updates = {c: _difference(session, model, before) for c, model in trained.items()}
             after = averaged(session, trained)
             cluster.watch.take(updates, params.local.params.step_size(t))
@@ -311,7 +315,7 @@ class Tree:
                 "cosines", [c.update for c in (cluster, *known[i + 1 :]) if c.update is not None]
             )
             similar[i, i + 1 :] = similar[i + 1 :, i] = rows[:, 0]
-        together = [[known[i] for i in parts] for parts in merged(similar, [len(c.members) for c in known])]
+        together = [[known[i] for i in parts] for parts in clusters_to_merge(similar, [len(c.members) for c in known])]
         for chosen in (*together, *([c] for c in waiting if c.update is None)):
             for cluster in chosen:
                 cluster.split = True

@@ -10,14 +10,14 @@ from emulator.grouping.formation.hierarchical import HierarchicalParams, hierarc
 from emulator.grouping.view import ClientView
 from emulator.learning.lab import Handle
 from emulator.ledger import Tag
-from emulator.methods.clusters import Clusters
+from emulator.methods.cluster_models import Clusters
 from emulator.methods.estimators.asking import ask_everybody
 from emulator.methods.session import Session
 from emulator.registry import Params
 from emulator.rng import stream
 from emulator.scenario.schema import Count
 from emulator.world.fleet import CLOUD
-from emulator.world.world import Steps
+from emulator.world.world import StepsTo
 
 
 class Dividing(Params):
@@ -27,33 +27,35 @@ class Dividing(Params):
     clusters: Count = Field(3, description="how many clusters they become")
 
 
-def divide(session: Session, params: Dividing, local: LocalRule, model: Handle, t: int) -> Steps:
+def divide(session: Session, params: Dividing, local: LocalRule, model: Handle, t: int) -> StepsTo[Clusters]:
     """Divides all clients by what they make of the global model: similar classifiers come together.
 
     Every client gets the model, trains it for one local round and sends it back. The server compares by how much the classifier's
-    weights have changed, by the cosine, and merges the nearest clusters until so many are left. Returns the `Clusters`.
+    weights have changed, by the cosine, and merges the nearest clusters until so many are left. Clients from whom nothing has
+    come back by then join the largest cluster.
     """
-    world, lab = session.world, session.lab
-    rule, tag, size = local.params, Tag("dividing", t), world.workload.model_bytes
+    lab, tag = session.lab, Tag("dividing", t)
+    back: dict[int, Handle] = {}
 
-    def steps(client: int) -> Steps:
-        name = world.fleet.client_names[client]
-        if not (yield world.send(CLOUD, name, size, tag)):
-            return False
-        if not (yield world.train(client, int(lab.clients.samples[client]), rule.epochs, rule.batch_size, tag)):
-            return False
-        return (yield world.send(name, CLOUD, size, tag))
+    def steps(client: int) -> StepsTo[bool]:
+        trained = yield from session.round_trip(client, CLOUD, session.train(client, model, local, tag), tag)
+        if trained is not None:
+            back[client] = trained.model
+        return trained is not None
 
     yield from ask_everybody(session, steps)
-    clients = range(len(lab.clients.samples))
+    of = np.zeros(len(lab.clients.samples), dtype=np.int64)
+    heard = sorted(back)
+    if not heard:
+        return Clusters((model,), of)
     before = lab.measure("classifier-weights", [model])
-    trained = (([lab.train(model, c, local, t)[0]], None) for c in clients)
+    trained = (([back.pop(c)], None) for c in heard)  # none is kept longer than it is needed
     changes = np.stack(lab.measure_all("classifier-weights", trained)) - before
-    view = ClientView(lab.clients.label_counts, lab.clients.samples, estimates=changes.astype(np.float64))
-    groups = hierarchical(
-        view, stream(session.seed, "dividing"), HierarchicalParams(groups=min(params.clusters, len(clients)))
-    )
-    of = np.zeros(len(clients), dtype=np.int64)
+    own = lab.clients
+    view = ClientView(own.label_counts[heard], own.samples[heard], estimates=changes.astype(np.float64))
+    wanted = HierarchicalParams(groups=min(params.clusters, len(heard)))
+    groups = [[heard[i] for i in rows] for rows in hierarchical(view, stream(session.seed, "dividing"), wanted)]
+    of[:] = max(range(len(groups)), key=lambda number: len(groups[number]))
     for number, members in enumerate(groups):
         of[members] = number
     return Clusters((model,) * len(groups), of)

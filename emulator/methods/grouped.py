@@ -30,7 +30,7 @@ from emulator.grouping.sampling import draw
 from emulator.grouping.view import Floats, group_view
 from emulator.learning.lab import Handle
 from emulator.ledger import Tag
-from emulator.methods.clusters import one_cluster
+from emulator.methods.cluster_models import one_cluster
 from emulator.methods.dividing import Dividing, divide
 from emulator.methods.estimators import learn
 from emulator.methods.forming import charge_formation, enquiry, form, until_somebody
@@ -39,7 +39,7 @@ from emulator.methods.limits import check_deadline, check_groups, check_trained
 from emulator.methods.memory import RuleMemory
 from emulator.methods.session import Session
 from emulator.methods.slots import GroupSlots, chosen_by_default, too_soon
-from emulator.methods.training import Group, GroupRound, Outcome, Waits
+from emulator.methods.training import Group, GroupResult, GroupRound, Waits
 from emulator.methods.waiting import gather
 from emulator.registry import Scale
 from emulator.rng import stream
@@ -184,7 +184,7 @@ def grouped(session: Session, params: GroupedParams) -> Steps:
             for k in range(params.group_rounds)
         ]
         outcomes = yield from global_round(session, params, chosen, clusters.models, rounds)
-        clusters = clusters.but(average(session, params, chosen, outcomes, draws, memory))
+        clusters = clusters.with_models(average(session, params, chosen, outcomes, draws, memory))
         trained = trained or bool(outcomes)
         if session.end_round(t, clusters):
             check_trained(session, trained, "wait_for_members", "wait_for_groups")
@@ -195,7 +195,7 @@ def average(
     session: Session,
     params: GroupedParams,
     chosen: Sequence[Group],
-    outcomes: Mapping[int, Outcome],
+    outcomes: Mapping[int, GroupResult],
     draws: Draws,
     memory: RuleMemory,
 ) -> dict[int, Handle]:
@@ -230,8 +230,7 @@ def global_round(
         for group in groups
     }
     patience = params.wait_for_groups(len(groups), len(groups))
-    back = yield from gather(world, work, patience, world.now, partial(world.give_up_group, t))
-    return {number: work[number].value for number in back}
+    return (yield from gather(world, work, patience, world.now, partial(world.give_up_group, t)))
 
 
 def scheduled(session: Session, params: GroupedParams, t: int) -> GroupedParams:
@@ -264,7 +263,7 @@ def sample(session: Session, params: GroupedParams, groups: Sequence[Group], t: 
     return chosen, Draws(log_weights, {group.number: int(i) for group, i in zip(chosen, picked, strict=True)}, total)
 
 
-def weigh(params: GroupedParams, outcomes: Mapping[int, Outcome], draws: Draws) -> list[float]:
+def weigh(params: GroupedParams, outcomes: Mapping[int, GroupResult], draws: Draws) -> list[float]:
     """The weights of the groups that came back, by the samples on which the members trained whose work is in their models."""
     sampled = SampledGroups(
         samples=np.array([o.samples for o in outcomes.values()]),
@@ -301,10 +300,10 @@ def group_process(
     arrival: simpy.Event | None,
     rounds: Sequence[GroupRound],
 ) -> Steps:
-    """One group in one global round: its group rounds, then its model to the cloud. Returns its `Outcome`; None: it gave up."""
+    """One group in one global round: its group rounds, then its model to the cloud. Returns what came of it; None: it gave up."""
     if arrival is not None and not (yield arrival):
         return None
-    outcome: Outcome | None = None
+    outcome: GroupResult | None = None
     waits = Waits(params.wait_for_members, params.wanted(len(group.members)), params.min_members)
     for at in rounds:
         outcome = yield from params.training(session, group, model, at, waits)

@@ -19,11 +19,11 @@ from emulator.grouping.topology import Place
 from emulator.learning.distillation import DistillationParams, check_distillable, distillation_flops
 from emulator.ledger import Tag
 from emulator.methods.forming import present, until_somebody
-from emulator.methods.session import Models, Session
+from emulator.methods.session import Models, ReceivedData, Session
 from emulator.methods.slots import GroupSlots
-from emulator.methods.training import Brought, Group
+from emulator.methods.training import Group
 from emulator.rng import stream
-from emulator.world.world import Steps
+from emulator.world.world import Steps, StepsTo
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class Headers:
                 "with TrainingFacts(headers=True), its parameters derive from DistillationParams"
             )
         self._params = slots.training.params
-        self._distilled: set[int] = set()  # the clients that have their images
+        self._distilled: dict[int, ReceivedData] = {}  # what clients have distilled, and keep
         self._formed: Sequence[Group] = ()
         self._settled: dict[int, Group] = {}
         samples = session.lab.clients.samples
@@ -82,36 +82,33 @@ class Headers:
             work = {c: session.env.process(self._contribute(there, c, header, t)) for c in there.members if c != header}
             yield session.env.all_of(work.values())
             if session.world.present([header], there.aggregator):
-                brought = tuple(self._brought(c) for c, process in work.items() if process.value)
-                self._note(group, header, brought, t)
-                return replace(group, members=(header,), kinds=(), brought=brought)
+                received = tuple(process.value for process in work.values() if process.value is not None)
+                self._note(group, header, received, t)
+                return replace(group, members=(header,), kinds=(), received=received)
         return None
 
-    def _contribute(self, group: Group, client: int, header: int, t: int) -> Steps:
-        """A member's part: distilling its data, once, and sending the images. Returns whether they have arrived."""
+    def _contribute(self, group: Group, client: int, header: int, t: int) -> StepsTo[ReceivedData | None]:
+        """A member's part: distilling its data, once, and sending the images. Returns them once they have arrived."""
         session, world, names = self._session, self._session.world, self._session.world.fleet.client_names
         counts, tag = session.lab.clients.label_counts, Tag("distillation", t, group.number)
         held, features = int(counts[client].sum()), math.prod(session.lab.sample_shape)
         if not held:
-            return False
+            return None
         if client not in self._distilled:
             flops = distillation_flops(held, self._params, features, counts.shape[1])
-            if flops and not (yield world.compute(client, flops, held, tag)):
-                return False
-            self._distilled.add(client)
+            images = yield from session.distil(client, self._params, flops, tag)
+            if images is None:
+                return None
+            self._distilled[client] = images
+        images = self._distilled[client]
         labels = LABEL_BYTES * counts.shape[1] if self._params.learn_labels else 0
-        size_bytes = self._params.count(held) * (PIXEL_BYTES * features + labels)
-        return (
-            yield world.send(names[client], names[header], size_bytes, tag.but("distilled-data"), via=group.aggregator)
-        )
+        size_bytes, tag = images.samples * (PIXEL_BYTES * features + labels), tag.with_purpose("distilled-data")
+        arrived = yield world.send(names[client], names[header], size_bytes, tag, via=group.aggregator)
+        return images if arrived else None
 
-    def _brought(self, client: int) -> Brought:
-        lab = self._session.lab
-        return Brought(client, self._params.count(int(lab.clients.samples[client])), lab.distil(client, self._params))
-
-    def _note(self, group: Group, header: int, brought: Sequence[Brought], t: int) -> None:
+    def _note(self, group: Group, header: int, received: Sequence[ReceivedData], t: int) -> None:
         """Keeps who is where, for the run folder."""
-        counts, images = self._session.lab.clients.label_counts, {one.client: one.samples for one in brought}
+        counts, images = self._session.lab.clients.label_counts, {one.client: one.samples for one in received}
         kinds = group.kinds or (-1,) * len(group.members)
         self._session.note_places(
             Place(t, group.number, c, header, kind, int(counts[c].argmax()), int(counts[c].sum()), images.get(c, 0))

@@ -7,7 +7,7 @@ least loss, and sends that one back with its number. The server averages what ca
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -16,7 +16,7 @@ from pydantic import Field
 from emulator.contracts.methods import MethodFacts, methods
 from emulator.learning.lab import Handle
 from emulator.ledger import Tag
-from emulator.methods.clusters import Clusters, cluster_row
+from emulator.methods.cluster_models import CLUSTERS, Clusters, cluster_row
 from emulator.methods.forming import somebody
 from emulator.methods.limits import check_deadline, check_trained
 from emulator.methods.session import NOBODY_LEFT, Session
@@ -25,7 +25,7 @@ from emulator.methods.training import Group, averaged
 from emulator.methods.waiting import gather
 from emulator.registry import Scale
 from emulator.scenario.schema import Count
-from emulator.world.world import Steps
+from emulator.world.world import Steps, StepsTo
 
 
 class IfcaParams(OneServer):
@@ -40,7 +40,7 @@ class IfcaParams(OneServer):
             yield "clusters", f"{self.clusters} models, but only {scale.clients} clients"
 
 
-@methods.register("ifca", IfcaParams, MethodFacts(clusters=True))
+@methods.register("ifca", IfcaParams, MethodFacts(clusters=True, tables=(CLUSTERS,)))
 def ifca(session: Session, params: IfcaParams) -> Steps:
     """Several models sent to every client, which trains the one that fits its data best (IFCA)."""
     world, lab = session.world, session.lab
@@ -63,53 +63,52 @@ def ifca(session: Session, params: IfcaParams) -> Steps:
         if group is None:
             session.end_early(NOBODY_LEFT, clusters)
             return
-        back = yield from _try_and_train(session, params, group, t)
+        back = yield from _try_and_train(session, params, clusters.models, group, t)
         if len(back) >= params.min_members:
-            clusters, trained = _choose(session, params, clusters, back, t), True
+            clusters, trained = _average(session, clusters, back, t), True
         if session.end_round(t, clusters):
             check_trained(session, trained, "wait_for_members")
             return
 
 
-def _try_and_train(session: Session, params: IfcaParams, group: Group, t: int) -> Steps:
-    """The time of a round: k models down, a try of each, a training, one model up. Returns the clients that came back."""
+def _try_and_train(
+    session: Session, params: IfcaParams, models: Sequence[Handle], group: Group, t: int
+) -> StepsTo[dict[int, tuple[int, Handle]]]:
+    """A round: k models down, a try of each, a training, one model up. Returns which one each client chose, and made of it."""
     world, samples, local = session.world, session.lab.clients.samples, params.local.params
-    rule = params.local()
-    size = world.workload.model_bytes * rule.vectors
-    down_bytes = 0 if params.initial_model == "seed" and t == 1 else size * params.clusters
-    tag, started_s = Tag("model", t), world.now
+    size = world.workload.model_bytes * params.local().vectors
+    down_bytes = 0 if params.initial_model == "seed" and t == 1 else size * len(models)
+    tag, started_s, flops = Tag("model", t), world.now, len(models) * world.workload.forward_flops
 
-    def member(client: int) -> Steps:
-        name, held = world.fleet.client_names[client], int(samples[client])
-        if not (yield world.send(group.aggregator, name, down_bytes, tag)):
-            return False
-        flops = params.clusters * world.workload.forward_flops
-        if not (yield world.predict(client, flops, held, local.batch_size, tag.but("choice"))):
-            return False
-        if not (yield world.train(client, held, local.epochs, local.batch_size, tag.but("training"), rule.step_flops)):
-            return False
-        return (yield world.send(name, group.aggregator, size, tag))
+    def work(client: int) -> StepsTo[tuple[int, Handle] | None]:
+        held, choice = int(samples[client]), tag.with_purpose("choice")
+        fit = yield from session.measure(
+            lambda begun: world.predict(client, flops, held, local.batch_size, choice, begun), "fit", models, client
+        )
+        if fit is None:
+            return None
+        chosen = int(np.argmin(fit[:, 0]))
+        trained = yield from session.train(client, models[chosen], params.local, tag.with_purpose("training"))
+        return None if trained is None else (chosen, trained.model)
 
-    work = {c: world.env.process(member(c)) for c in group.members}
-    patience = params.wait_for_members(len(work), len(work))
-    back = yield from gather(world, work, patience, started_s, partial(world.give_up, tag.round, tag.group))
-    return back if world.was_up(group.aggregator, started_s) else []
+    trips = {c: session.round_trip(c, group.aggregator, work(c), tag, down_bytes, size) for c in group.members}
+    processes = {c: world.env.process(trip) for c, trip in trips.items()}
+    patience = params.wait_for_members(len(processes), len(processes))
+    give_up = partial(world.give_up, tag.round, tag.group)
+    back = yield from gather(world, processes, patience, started_s, give_up)
+    return back if world.was_up(group.aggregator, started_s) else {}
 
 
-def _choose(session: Session, params: IfcaParams, clusters: Clusters, back: Sequence[int], t: int) -> Clusters:
+def _average(session: Session, clusters: Clusters, back: Mapping[int, tuple[int, Handle]], t: int) -> Clusters:
     """The clusters after a round: who chose which model, and the models averaged over those who did."""
-    lab, of = session.lab, clusters.of.copy()
-    losses = lab.measure_all("fit", [(clusters.models, c) for c in back])
-    of[list(back)] = [int(np.argmin(loss[:, 0])) for loss in losses]
+    of = clusters.of.copy()
+    of[list(back)] = [chosen for chosen, _ in back.values()]
     changed: dict[int, Handle] = {}
-    for cluster in range(params.clusters):
-        own = [c for c in back if of[c] == cluster]
-        if own:
-            trained = {c: lab.train(clusters.models[cluster], c, params.local, t)[0] for c in own}
+    for cluster in range(len(clusters.models)):
+        trained = {c: model for c, (chosen, model) in back.items() if chosen == cluster}
+        if trained:
             changed[cluster] = averaged(session, trained)
-    for cluster in range(params.clusters):
         members = np.flatnonzero(of == cluster)
         if t == 1 or not np.array_equal(members, np.flatnonzero(clusters.of == cluster)):
-            row = cluster_row(cluster, members.tolist(), "choice", t, session.world.now)
-            session.note("clusters", row)
-    return Clusters(clusters.models, of).but(changed)
+            session.note(CLUSTERS.name, cluster_row(cluster, members.tolist(), "choice", t, session.world.now))
+    return Clusters(clusters.models, of).with_models(changed)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from emulator.contracts.learning import LocalRule
+from emulator.learning.interface import AnyLab
 from emulator.learning.lab import Handle
-from emulator.learning.timing import AnyLab
 
 
 class RuleMemory:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 
-def merged(similar: np.ndarray, sizes: Sequence[int]) -> list[list[int]]:
+def clusters_to_merge(similar: np.ndarray, sizes: Sequence[int]) -> list[list[int]]:
     """Clusters put together by the cosines of their models' updates [k, k]; each list begins with the largest of its clusters.
 
     From the smallest cluster on, each joins the one whose update is most similar to its own, if the cosine is positive and it
@@ -20,8 +20,8 @@ def merged(similar: np.ndarray, sizes: Sequence[int]) -> list[list[int]]:
         if home.count(home[cluster]) > 1:
             continue
         for other in sorted(range(len(sizes)), key=lambda o: (-similar[cluster, o], o)):
-            party = [c for c in range(len(sizes)) if home[c] == home[other]]
-            if other == cluster or similar[cluster, other] <= 0 or any(similar[cluster, c] < 0 for c in party):
+            joined = [c for c in range(len(sizes)) if home[c] == home[other]]
+            if other == cluster or similar[cluster, other] <= 0 or any(similar[cluster, c] < 0 for c in joined):
                 continue
             home[cluster] = home[other]
             break

@@ -1,41 +1,64 @@
-"""What a method works with: the world, the lab, and a place to say that a round has ended."""
+"""What a method works with: clients that do what they are asked, and a place to say that a round has ended.
+
+A method asks for a client's work once, with one of the calls of `Session` that stand under "Work of clients". Each is a part of a
+SimPy process (``result = yield from session.train(...)``): it takes its time on the clock, queues on the client's device, is
+charged, and returns the result, or None where the work was lost. The lab learns what is to be trained when the device begins
+with it, so that all that is under way can be trained together.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import simpy
 
+from devices.compute import PASSES
 from emulator.accounting import Meter
+from emulator.contracts.learning import LocalRule, MeasurementChoice
+from emulator.errors import quote_all
 from emulator.grouping.diagnostics import Grouping
 from emulator.grouping.topology import Place
-from emulator.learning.lab import Handle
-from emulator.learning.timing import AnyLab
+from emulator.learning.distillation import DistillationParams
+from emulator.learning.interface import AnyLab
+from emulator.learning.lab import Handle, Trained, Training
+from emulator.learning.recipes import Distilled
 from emulator.ledger import EVALUATION, HOPS, Tag
 from emulator.methods.attacks import Attack
-from emulator.methods.clusters import Clusters, cluster_metrics, one_cluster
+from emulator.methods.cluster_models import CLUSTER_METRICS, Clusters, cluster_metrics, one_cluster
+from emulator.methods.memory import RuleMemory
+from emulator.scenario.declared import metrics_columns_of, tables_of
 from emulator.scenario.schema import Scenario
-from emulator.world.network import happens_at
-from emulator.world.world import World
+from emulator.tables import check_columns
+from emulator.world.device_queues import Begun
+from emulator.world.simpy_internals import happens_at
+from emulator.world.world import StepsTo, World
 
 METRICS = (
     "round", "time_s", "accuracy", "loss", *(f"bytes_{hop.replace('-', '_')}" for hop in HOPS), "bytes_total",
     "bytes_wasted", "cost_training_s", "cost_group_s", "cost_s", "cost_wasted_s", "energy_j",
 )  # fmt: skip
 
-# Further tables that a method or an attack may fill: the tree of clusters, how stable and how similar their members' updates are,
-# and how they would have been split; who attacks, and how near to private images an attacker came.
-TABLES = ("clusters", "stability", "similarity", "trials", "attackers", "recovered")
-
 NOBODY_LEFT = "nobody left"  # why a run stopped
 
+T = TypeVar("T")
+
 Models = Handle | Clusters  # the global model, or those that stand in its place
-# One row of metrics.csv: a value for each name in METRICS, and in CLUSTER_METRICS where clusters are judged; nan where it was not
-# measured.
+# One row of metrics.csv: a value for each name in METRICS, in CLUSTER_METRICS where clusters are judged, and for each column that
+# the method declares; nan where it was not measured.
 Metrics = dict[str, float]
+
+
+@dataclass(frozen=True)
+class ReceivedData:
+    """Distilled data that a client was sent: whose, how many images, and the images."""
+
+    client: int
+    samples: int
+    data: Distilled
 
 
 @dataclass
@@ -49,7 +72,7 @@ class Session:
     on_round: Callable[[int, Metrics], None] = lambda _round, _totals: None  # told after every round, evaluated or not
     metrics: list[Metrics] = field(default_factory=list)
     groupings: list[Grouping] = field(default_factory=list)  # every formation of groups, in the order of rounds
-    tables: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: {name: [] for name in TABLES})
+    tables: dict[str, list[dict[str, Any]]] = field(init=False)  # rows by the name of a table that was declared
     places: list[Place] = field(default_factory=list)  # who stands where, in groups that have headers
     attack: Attack | None = None
     images: list[np.ndarray] = field(
@@ -57,6 +80,12 @@ class Session:
     )  # those of each row of the table "recovered", and what they are like
     stopped_by: str = ""
     rounds: int = 0
+
+    def __post_init__(self) -> None:
+        self._declared = tables_of(self.scenario)
+        self.tables = {name: [] for name in self._declared}
+        self._columns = metrics_columns_of(self.scenario)
+        check_columns(f"method '{self.scenario.method.kind}'", self._columns, (*METRICS, *CLUSTER_METRICS))
 
     @property
     def seed(self) -> int:
@@ -72,13 +101,21 @@ class Session:
         """Evaluates the model with which the run begins, as round 0."""
         self._evaluate(0, model)
 
-    def end_round(self, round: int, model: Models) -> bool:  # noqa: A002
-        """Says that a global round is over and ``model`` is the global model now. True: the run is to stop."""
+    def end_round(self, round: int, model: Models, **measured: float) -> bool:  # noqa: A002
+        """Says that a global round is over and ``model`` is the global model now. True: the run is to stop.
+
+        ``measured`` are values of columns of ``metrics.csv`` that the method declares (the fact ``columns``); one that is not
+        given is nan. Raises `ValueError` for a name that is not declared.
+        """
+        unknown = [name for name in measured if name not in self._columns]
+        if unknown:
+            how = f"declare it where the method is registered: columns=({unknown[0]!r},)"
+            raise ValueError(f"metrics.csv has no column {quote_all(unknown)} of this method; {how}")
         self.rounds = round
         totals = self._totals(round)
         self.stopped_by = self._reached(totals)
         if self.stopped_by or round % self.scenario.evaluate.every == 0:
-            row = self._evaluate(round, model)
+            row = self._evaluate(round, model, measured)
             wanted = self.scenario.stop.accuracy
             if not self.stopped_by and wanted is not None and row["accuracy"] >= wanted:
                 self.stopped_by = "accuracy"
@@ -93,7 +130,7 @@ class Session:
         if (last["round"], last["time_s"]) != (self.rounds, self.world.now):
             self._evaluate(self.rounds, model)
 
-    def wait(self, event: simpy.Event, model: Models) -> Generator[simpy.Event, Any, bool]:
+    def wait(self, event: simpy.Event, model: Models) -> StepsTo[bool]:
         """Waits for something between two rounds. True: the run's time is over before it happens, and the run is to stop."""
         limit_s = self.scenario.stop.time
         if limit_s is None:
@@ -113,8 +150,17 @@ class Session:
         return bool(makes) if wanted is None else wanted
 
     def note(self, table: str, row: dict[str, Any]) -> None:
-        """Adds a row to one of the run folder's further tables (`TABLES`)."""
-        self.tables[table].append(row)
+        """Adds a row to a table that the method or the attack declares (`emulator.tables.Table`, in the fact ``tables``).
+
+        Raises `ValueError` where no such table is declared, or the row has not exactly its columns.
+        """
+        if table not in self._declared:
+            known = f"; declared: {quote_all(self._declared)}" if self._declared else ""
+            how = f"tables=(Table({table!r}, {tuple(row)}),)"
+            raise ValueError(
+                f"table '{table}' is not declared{known}; declare it where the method is registered: {how}"
+            )
+        self.tables[table].append(self._declared[table].row(row))
 
     def keep_images(self, recovered: np.ndarray, nearest: np.ndarray) -> None:
         """Keeps images that an attacker made [n, ...] and the private ones that are nearest to them, for the run folder."""
@@ -128,6 +174,98 @@ class Session:
         """Keeps who stands where in a group that has a header, for the run folder."""
         self.places += places
 
+    # Work of clients.
+
+    def work(self, ask: Callable[[Begun], simpy.Event], begin: Callable[[], T]) -> StepsTo[T | None]:
+        """Any computation on a client's device: ``ask`` asks the world for its time, ``begin`` the lab for its result.
+
+        ``ask`` gets a function that is to be called when the device begins, which `World.train`, `predict` and `compute` do.
+        """
+        begun: list[T] = []
+        done = yield ask(lambda: begun.append(begin()))
+        return begun[0] if done else None
+
+    def train(
+        self,
+        client: int,
+        model: Handle,
+        local: LocalRule,
+        tag: Tag,
+        turn: int = 0,
+        memory: RuleMemory | None = None,
+        received: Sequence[ReceivedData] = (),
+    ) -> StepsTo[Trained | None]:
+        """Local training on a client's device, on its own samples and on those that it was sent.
+
+        The round is the tag's. ``turn`` tells several trainings of a client in one round apart (see `Training`); ``memory`` is
+        that of a rule with memory, which keeps the client's new state only when somebody calls `RuleMemory.keep`.
+        """
+        rule, how = local() if memory is None else memory.rule, local.params
+        samples = int(self.lab.clients.samples[client]) + sum(one.samples for one in received)
+
+        def begin() -> Trained:
+            state = None if memory is None else memory.of(client)
+            extra = tuple(one.data for one in received)
+            return self.lab.train(Training(model, client, local, tag.round, turn, state, extra))
+
+        return self.work(
+            lambda begun: self.world.train(client, samples, how.epochs, how.batch_size, tag, rule.step_flops, begun),
+            begin,
+        )
+
+    def round_trip(
+        self,
+        client: int,
+        server: str,
+        work: StepsTo[T | None],
+        tag: Tag,
+        down_bytes: int | None = None,
+        up_bytes: int | None = None,
+    ) -> StepsTo[T | None]:
+        """A server sends bytes to a client, which then works, and sends the result back; without numbers, a model either way.
+
+        Returns the result once it has arrived.
+        """
+        world, name, size = self.world, self.world.fleet.client_names[client], self.world.workload.model_bytes
+        if not (yield world.send(server, name, size if down_bytes is None else down_bytes, tag)):
+            return None
+        result = yield from work
+        if result is None or not (yield world.send(name, server, size if up_bytes is None else up_bytes, tag)):
+            return None
+        return result
+
+    def measure(
+        self,
+        ask: Callable[[Begun], simpy.Event],
+        measurement: MeasurementChoice | str,
+        models: Sequence[Handle],
+        client: int | None = None,
+    ) -> StepsTo[np.ndarray | None]:
+        """What a client reads off models that it has, with its own samples where it is named; ``ask`` as in `work`."""
+        done = yield from self.work(ask, lambda: True)
+        return self.lab.measure(measurement, models, client) if done else None
+
+    def distil(self, client: int, params: DistillationParams, flops: float, tag: Tag) -> StepsTo[ReceivedData | None]:
+        """A client distils its data to a few images, with so many floating-point operations; in no time where they are 0."""
+        held = int(self.lab.clients.samples[client])
+
+        def begin() -> ReceivedData:
+            return ReceivedData(client, params.count(held), self.lab.distil(client, params))
+
+        if not flops:
+            return begin()
+        return (yield from self.work(lambda begun: self.world.compute(client, flops, held, tag, begun), begin))
+
+    def train_at_server(
+        self, server: str, model: Handle, clients: Sequence[int], local: LocalRule, tag: Tag
+    ) -> StepsTo[Trained]:
+        """Training on a server's device, on the samples of these clients, which it has."""
+        how, samples = local.params, int(self.lab.clients.samples[list(clients)].sum())
+        flops = PASSES * self.world.workload.flops(how.batch_size, local().step_flops)
+        trained = self.lab.train(Training(model, tuple(clients), local, tag.round))
+        yield self.world.serve(server, flops * how.epochs * samples, tag)
+        return trained
+
     def _reached(self, totals: Metrics) -> str:
         stop = self.scenario.stop
         limits = {
@@ -138,7 +276,7 @@ class Session:
         }
         return next((name for name, (key, limit) in limits.items() if limit is not None and totals[key] >= limit), "")
 
-    def _evaluate(self, round: int, model: Models) -> Metrics:  # noqa: A002
+    def _evaluate(self, round: int, model: Models, measured: Mapping[str, float] | None = None) -> Metrics:  # noqa: A002
         clusters = one_cluster(model, self.scenario.topology.clients) if isinstance(model, Handle) else model
         results = [(self.lab.evaluate(each), share) for each, share in clusters.shares() if share]
         row = self._totals(round) | {
@@ -149,6 +287,7 @@ class Session:
         row = {name: row[name] for name in METRICS}
         if self.judges_clusters:
             row |= cluster_metrics(self.lab, clusters)
+        row |= {name: float((measured or {}).get(name, math.nan)) for name in self._columns}
         self.metrics.append(row)
         if self.attack is not None:
             self.attack.evaluated(round, clusters, row["accuracy"])

@@ -16,9 +16,9 @@ from pydantic import Field
 
 from emulator.contracts.learning import MeasurementChoice
 from emulator.contracts.methods import Halves, Reading, bipartitions, split_times
+from emulator.learning.interface import AnyLab
 from emulator.learning.lab import Handle
 from emulator.learning.measurements import TrendsParams
-from emulator.learning.timing import AnyLab
 from emulator.registry import NoParams, Params
 from emulator.scenario.schema import Count
 

@@ -1,14 +1,15 @@
 """In-group training: what happens inside a group between receiving a model and handing one back.
 
-Each plug-in is a SimPy process that returns an `Outcome`, or None where the group had to give up: too few members were left, or
-its server went down.
+Each plug-in is a SimPy process that returns a `GroupResult`, or None where the group had to give up: too few members were left,
+or its server went down.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 from pydantic import Field
@@ -17,26 +18,19 @@ from emulator.contracts.learning import LocalRule
 from emulator.contracts.methods import Patience, TrainingFacts, Waiting, trainings
 from emulator.contracts.world import GroupOperation
 from emulator.learning.distillation import DistillationParams
-from emulator.learning.lab import Handle
-from emulator.learning.recipes import Distilled
+from emulator.learning.lab import Handle, Trained, Training
 from emulator.ledger import Tag
 from emulator.methods.memory import RuleMemory
-from emulator.methods.session import Session
+from emulator.methods.session import ReceivedData, Session
 from emulator.methods.waiting import gather
 from emulator.registry import NoParams, Params
 from emulator.rng import stream
 from emulator.scenario.schema import Count
 from emulator.world.batch import Work
-from emulator.world.world import Steps
+from emulator.world.meetings import operate, recover
+from emulator.world.world import Steps, StepsTo
 
-
-@dataclass(frozen=True)
-class Brought:
-    """Distilled data that a client was sent: whose, how many images, and the images."""
-
-    client: int
-    samples: int
-    data: Distilled
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -44,7 +38,7 @@ class Group:
     """Clients that work together under one aggregator (an edge, or the cloud). ``number`` is unique within a run's grouping.
 
     All members are of the same cluster: they start from the same model. ``kinds`` says of which kind each member is, where
-    the formation rule told kinds of clients apart. ``brought`` is what the one member, the header, has of the others (see
+    the formation rule told kinds of clients apart. ``received`` is what the one member, the header, has of the others (see
     `emulator.methods.headers`).
     """
 
@@ -53,17 +47,17 @@ class Group:
     members: tuple[int, ...]
     cluster: int = 0
     kinds: tuple[int, ...] = ()
-    brought: tuple[Brought, ...] = ()
+    received: tuple[ReceivedData, ...] = ()
 
     @property
     def everybody(self) -> list[int]:
         """All clients whose data the group has."""
-        return [*self.members, *(one.client for one in self.brought)]
+        return [*self.members, *(one.client for one in self.received)]
 
     def held(self, samples: np.ndarray, members: Sequence[int] | np.ndarray) -> np.ndarray:
         """On how many samples these members train, from how many every client has of its own."""
         own: np.ndarray = samples[np.asarray(members)]
-        return own + sum(one.samples for one in self.brought) if self.brought else own
+        return own + sum(one.samples for one in self.received) if self.received else own
 
 
 @dataclass(frozen=True)
@@ -89,7 +83,7 @@ class Waits:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class GroupResult:
     """What a group round gave: the group's model, the members whose work is in it, and on how many samples they trained."""
 
     model: Handle
@@ -105,37 +99,33 @@ def parallel(session: Session, group: Group, model: Handle, at: GroupRound, wait
     uploads. Without one, each member sends its model as soon as it is trained. Members that are lost, or for whom the group
     does not wait, are left out; those who stay pay what the operation takes to go on without them.
     """
-    left = yield from members_work(session, group, at, waits)
-    if left is None:
+    trained = yield from train_members(session, group, model, at, waits)
+    if trained is None:
         return None
-    samples = group.held(session.lab.clients.samples, left)
-    trained = train_each(session, model, left, at, [one.data for one in group.brought])
-    return Outcome(averaged(session, trained, samples), tuple(left), int(samples.sum()))
+    samples = group.held(session.lab.clients.samples, list(trained))
+    return GroupResult(averaged(session, trained, samples), tuple(trained), int(samples.sum()))
 
 
-def members_work(session: Session, group: Group, at: GroupRound, waits: Waits) -> Steps:
-    """The time that a parallel round takes. Returns the members whose models came back; None where the group gave up."""
+def train_members(
+    session: Session, group: Group, model: Handle, at: GroupRound, waits: Waits
+) -> StepsTo[dict[int, Handle] | None]:
+    """A parallel round. Returns the models of the members from whom they came back; None where the group gave up."""
     world, started_s = session.world, session.world.now
     asked = world.present(group.members, group.aggregator)
     if len(asked) < waits.least:
         return None
-    left = (
-        yield from together(session, group, asked, at) if world.calm else side_by_side(session, group, asked, at, waits)
-    )
-    enough = len(left) >= max(waits.least, at.operation.least_members(len(asked)))
-    return left if enough and world.was_up(group.aggregator, started_s) else None
-
-
-def train_each(
-    session: Session, model: Handle, clients: Sequence[int], at: GroupRound, extra: Sequence[Distilled] = ()
-) -> dict[int, Handle]:
-    """What each client makes of a model in a round; ``extra`` is what others distilled for it."""
-    trained = {}
-    for client in clients:
-        first_epoch, memory = at.group_round * at.local.params.epochs, at.memory.of(client)
-        trained[client], own = session.lab.train(model, client, at.local, at.round, first_epoch, memory, extra)
-        at.memory.keep(client, own)
-    return trained
+    trained: dict[int, Trained]
+    if world.calm:
+        trained = yield from together(session, group, asked, model, at)
+    else:
+        trained = yield from side_by_side(session, group, asked, model, at, waits)
+    if len(trained) < max(waits.least, at.operation.least_members(len(asked))):
+        return None
+    if not world.was_up(group.aggregator, started_s):
+        return None
+    for client, one in trained.items():
+        at.memory.keep(client, one.own)
+    return {client: one.model for client, one in trained.items()}
 
 
 def averaged(session: Session, models: Mapping[int, Handle], samples: np.ndarray | None = None) -> Handle:
@@ -145,54 +135,66 @@ def averaged(session: Session, models: Mapping[int, Handle], samples: np.ndarray
     return session.lab.combine(list(models.values()), [int(count) / total for count in held])
 
 
-def together(session: Session, group: Group, asked: Sequence[int], at: GroupRound) -> Steps:
-    """The members' work where nothing is cut off: all of it at once. Returns everybody."""
+def together(
+    session: Session, group: Group, asked: Sequence[int], model: Handle, at: GroupRound
+) -> StepsTo[dict[int, Trained]]:
+    """The members' work where nothing is cut off: all of it at once."""
     tag = Tag("model", at.round, group.number, at.group_round)
     crew = session.world.batch.crew(group.aggregator, asked)
-    local = at.local.params
+    local, extra = at.local.params, tuple(one.data for one in group.received)
     samples = group.held(session.lab.clients.samples, crew.clients)
     work = Work(samples, local.epochs, local.batch_size, at.memory.rule.step_flops)
+    train, of = session.lab.train, at.memory.of
+    trained = {c: train(Training(model, c, at.local, at.round, at.group_round, of(c), extra)) for c in asked}
     if at.operation.plugin.facts.alone:
         yield crew.exchange(work, at.down_bytes, at.up_bytes, tag)
     else:
         arrivals_s = yield crew.receive(at.down_bytes, tag)
         yield from crew.train_and_operate(work, at.operation, at.memory.rule.vectors, tag, arrivals_s)
         yield crew.send(at.up_bytes, tag)
-    return asked
+    return trained
 
 
-def side_by_side(session: Session, group: Group, asked: Sequence[int], at: GroupRound, waits: Waits) -> Steps:
-    """The members' work, each one's on its own. Returns those who stayed to the end, and for whom the group waited."""
-    world, local = session.world, at.local.params
-    samples = dict(zip(asked, group.held(session.lab.clients.samples, asked).tolist(), strict=True))
-    tag, names = Tag("model", at.round, group.number, at.group_round), world.fleet.client_names
+def side_by_side(
+    session: Session, group: Group, asked: Sequence[int], model: Handle, at: GroupRound, waits: Waits
+) -> StepsTo[dict[int, Trained]]:
+    """The members' work, each one's on its own. Returns what came of it for those who stayed, and for whom the group waited."""
+    world, names, server = session.world, session.world.fleet.client_names, group.aggregator
+    tag = Tag("model", at.round, group.number, at.group_round)
     meets = not at.operation.plugin.facts.alone
     started_s, patience = world.now, waits.how(len(asked), waits.wanted)
     give_up = partial(world.give_up, at.round, group.number)
 
-    def member(client: int) -> Steps:
-        if not (yield world.send(group.aggregator, names[client], at.down_bytes, tag)):
-            return False
-        extra = at.memory.rule.step_flops
-        if not (yield world.train(client, samples[client], local.epochs, local.batch_size, tag.but("training"), extra)):
-            return False
-        return meets or (yield from upload(client))
+    def work(client: int) -> StepsTo[Trained | None]:
+        return session.train(
+            client, model, at.local, tag.with_purpose("training"), at.group_round, at.memory, group.received
+        )
+
+    def download_and_train(client: int) -> StepsTo[Trained | None]:
+        arrived = yield world.send(server, names[client], at.down_bytes, tag)
+        return (yield from work(client)) if arrived else None
 
     def upload(client: int) -> Steps:
-        return (yield world.send(names[client], group.aggregator, at.up_bytes, tag))
+        return (yield world.send(names[client], server, at.up_bytes, tag))
 
-    def all_of(steps: Callable[[int], Steps], clients: Sequence[int], patience: Patience) -> Steps:
-        work = {c: world.env.process(steps(c)) for c in clients}
-        return (yield from gather(world, work, patience, started_s, give_up))
+    def all_of(
+        steps: Callable[[int], StepsTo[T | None]], clients: Iterable[int], patience: Patience
+    ) -> StepsTo[dict[int, T]]:
+        processes = {c: world.env.process(steps(c)) for c in clients}
+        return (yield from gather(world, processes, patience, started_s, give_up))
 
-    left = yield from all_of(member, asked, patience)
-    if meets and len(left) >= waits.least:
-        vectors, size = at.memory.rule.vectors, len(asked)
-        left = yield world.group_operation(group.aggregator, left, at.operation, vectors, size, tag)
-        left = yield from all_of(upload, left, Patience(len(left), patience.seconds))
-        if waits.least <= len(left) < size:
-            left = yield world.recovery(group.aggregator, left, at.operation, vectors, size, tag)
-    return left
+    if not meets:
+        trip = partial(session.round_trip, server=server, tag=tag, down_bytes=at.down_bytes, up_bytes=at.up_bytes)
+        return (yield from all_of(lambda c: trip(c, work=work(c)), asked, patience))
+    trained = yield from all_of(download_and_train, asked, patience)
+    left = list(trained)
+    if len(left) >= waits.least:
+        meeting = (server, at.operation, at.memory.rule.vectors, len(asked), tag)
+        left = yield world.env.process(operate(world, left, *meeting))
+        left = list((yield from all_of(upload, left, Patience(len(left), patience.seconds))))
+        if waits.least <= len(left) < len(asked):
+            left = yield world.env.process(recover(world, left, *meeting))
+    return {c: trained[c] for c in left}
 
 
 class SequentialParams(Params):
@@ -214,7 +216,7 @@ def sequential(
     A member that is lost is left out: whoever had the model before sends it to the next. Where that one is gone too, the one
     before it does, with the model as it was then. Where the first of a ring is gone, the last sends it to the server itself.
     """
-    world, names, local = session.world, session.world.fleet.client_names, at.local.params
+    world, names = session.world, session.world.fleet.client_names
     tag = Tag("model", at.round, group.number, at.group_round)
     started_s = world.now
     asked = world.present(group.members, group.aggregator)
@@ -240,27 +242,23 @@ def sequential(
         if params.shuffle:
             stream(session.seed, "chain", at.round, group.number, place).shuffle(order)
         for client in order:
-            samples = int(session.lab.clients.samples[client])
             if not (yield from hand_on(names[client])):
                 continue
-            extra = at.memory.rule.step_flops
-            if (yield world.train(client, samples, local.epochs, local.batch_size, tag.but("training"), extra)):
-                _, latest, passed = holders[-1]
-                trained, own = session.lab.train(
-                    latest, client, at.local, at.round, place * local.epochs, at.memory.of(client)
-                )
-                at.memory.keep(client, own)
-                holders.append((names[client], trained, (*passed, client)))
+            _, latest, passed = holders[-1]
+            one = yield from session.train(client, latest, at.local, tag.with_purpose("training"), place, at.memory)
+            if one is not None:
+                at.memory.keep(client, one.own)
+                holders.append((names[client], one.model, (*passed, client)))
     if params.ring and len(holders) > 1:
         first = holders[1][0]
         if (yield from hand_on(first)) and holders[-1][0] != first:
             holders.append((first, *holders[-1][1:]))
     back = yield from hand_on(group.aggregator)
-    _, trained, passed = holders[-1]
+    _, latest, passed = holders[-1]
     members = tuple(sorted(set(passed)))
     if not back or len(members) < waits.least or not world.was_up(group.aggregator, started_s):
         return None
-    return Outcome(trained, members, int(session.lab.clients.samples[list(members)].sum()))
+    return GroupResult(latest, members, int(session.lab.clients.samples[list(members)].sum()))
 
 
 @trainings.register("distilled", DistillationParams, TrainingFacts(headers=True))

@@ -5,9 +5,25 @@ from __future__ import annotations
 import numpy as np
 
 from emulator.contracts.methods import Halves, Reading
-from emulator.grouping.clusters import adjusted_rand_index, purity
+from emulator.grouping.cluster_agreement import adjusted_rand_index, purity
 from emulator.methods.session import Session
 from emulator.methods.splitting import Watch
+from emulator.tables import Table
+
+STABILITY = Table(
+    "stability",
+    (
+        "round", "time_s", "cluster", "layer", "stability", "least_stable", "weights_kept", "weights", "mean_update",
+        "longest_update",
+    ),
+)  # fmt: skip
+SIMILARITY = Table("similarity", ("round", "time_s", "cluster", "layer", "client", "other", "cosine"))
+TRIALS = Table(
+    "trials",
+    (
+        "round", "time_s", "cluster", "ripe", "agreed", "layer", "reference", "like", "unlike", "purity", "adjusted_rand",
+    ),
+)  # fmt: skip
 
 
 def note_updates(session: Session, cluster: int, watch: Watch, reading: Reading, t: int) -> None:
@@ -21,7 +37,7 @@ def note_updates(session: Session, cluster: int, watch: Watch, reading: Reading,
     lengths = {"mean_update": mean, "longest_update": longest}
     if reading.stability is None or reading.kept is None:
         nothing = {"layer": "", "stability": "", "least_stable": "", "weights_kept": "", "weights": ""}
-        session.note("stability", base | nothing | lengths)
+        session.note(STABILITY.name, base | nothing | lengths)
         return
     for layer, (name, size) in enumerate(session.lab.model_facts.layers):
         values = {
@@ -31,7 +47,7 @@ def note_updates(session: Session, cluster: int, watch: Watch, reading: Reading,
             "weights_kept": float(reading.kept[layer]),
             "weights": size,
         }
-        session.note("stability", base | values | lengths)
+        session.note(STABILITY.name, base | values | lengths)
 
 
 def note_similarity(session: Session, cluster: int, watch: Watch, t: int) -> None:
@@ -42,7 +58,8 @@ def note_similarity(session: Session, cluster: int, watch: Watch, t: int) -> Non
         rows = session.lab.measure("cosines", [watch.records[c].latest[-1] for c in known[i:]])
         for other, row in zip(known[i + 1 :], rows, strict=True):
             for layer, cosine in zip(names, row.tolist(), strict=True):
-                session.note("similarity", base | {"layer": layer, "client": client, "other": other, "cosine": cosine})
+                values = {"layer": layer, "client": client, "other": other, "cosine": cosine}
+                session.note(SIMILARITY.name, base | values)
 
 
 def note_trial(session: Session, cluster: int, reading: Reading, halves: Halves, t: int) -> None:
@@ -66,4 +83,4 @@ def note_trial(session: Session, cluster: int, reading: Reading, halves: Halves,
         "purity": "" if truth is None else purity(side, truth[members]),
         "adjusted_rand": "" if truth is None else adjusted_rand_index(side, truth[members]),
     }
-    session.note("trials", row)
+    session.note(TRIALS.name, row)

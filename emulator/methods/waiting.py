@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import simpy
 from pydantic import Field, model_validator
@@ -15,7 +15,7 @@ from emulator.contracts.methods import Patience, waitings
 from emulator.registry import NoParams, Params
 from emulator.scenario.schema import Count
 from emulator.units import PositiveSeconds
-from emulator.world.world import Steps, World
+from emulator.world.world import StepsTo, World
 
 
 class DeadlineParams(Params):
@@ -65,22 +65,22 @@ def gather(
     patience: Patience,
     since_s: float,
     give_up: Callable[[int], None],
-) -> Steps:
+) -> StepsTo[dict[int, Any]]:
     """Waits for processes as long as ``patience`` lasts, counted from ``since_s``; gives up those that are not done by then.
 
-    Returns the keys of those that gave a result (not None, not False) in time, in the order of ``work``.
+    Returns the results of those that gave one (not None, not False) in time, in the order of ``work``.
     """
     env = world.env
     if patience.seconds == math.inf and patience.wanted >= len(work):
         yield env.all_of(work.values())  # its own value would look for each process among all of them
-        return [key for key, process in work.items() if process.value not in (None, False)]
+        return {key: process.value for key, process in work.items() if _has_result(process)}
     enough = env.event()
     good: set[int] = set()
     ended: set[int] = set()
 
     def note(key: int, process: simpy.Event) -> None:
         ended.add(key)
-        if process.value not in (None, False):
+        if _has_result(process):
             good.add(key)
         if not enough.triggered and (len(good) == patience.wanted or len(ended) == len(work)):
             enough.succeed()
@@ -93,4 +93,8 @@ def gather(
     for key in work:
         if key not in ended:
             give_up(key)
-    return in_time
+    return {key: work[key].value for key in in_time}
+
+
+def _has_result(process: simpy.Event) -> bool:
+    return process.value is not None and process.value is not False

@@ -14,6 +14,7 @@ from emulator.contracts.methods import TrainingChoice, estimators
 from emulator.errors import InputError, suggestion
 from emulator.registry import Scale, choices
 from emulator.scenario.contents import content
+from emulator.scenario.declared import shared_tables
 from emulator.scenario.schema import MeasuredDevices, Scenario, Topology
 from emulator.yamlfile import Path_
 from traces.content import DeviceMix, LatencyMatrix
@@ -33,6 +34,8 @@ def problems(scenario: Scenario, training: bool = True) -> Iterator[tuple[Path_,
             yield ("topology", "links", kind, "trace"), message
     yield from _of_disturbances(scenario)
     yield from _of_attacks(scenario)
+    for name in shared_tables(scenario):
+        yield ("attacks",), f"attack and method both write the table '{name}'; take another attack"
     if topology.edges > topology.clients:
         message = f"{topology.edges} edges for {topology.clients} clients would leave edges without any"
         yield ("topology", "edges"), message

@@ -179,6 +179,11 @@ def parse_change(text: str) -> tuple[str, Document]:
     return key.strip(), Document(option, yamlfile.parse(raw, option).data, {(): here}, {(): here})
 
 
+def alone(place: str) -> list[tuple[str, Document]]:
+    """Changes to a scenario that is run among others: it is one run, and draws nothing by itself. ``place`` is for messages."""
+    return [(key, yamlfile.from_data(value, place)) for key, value in (("output.against", []), ("output.plot", False))]
+
+
 def with_changes(given: Document, changes: Iterable[tuple[str, Document]]) -> Document:
     """A copy of a document in which `put` was done for each of the changes."""
     document = Document(given.file, copy.deepcopy(given.data), dict(given.keys), dict(given.values), dict(given.notes))

@@ -53,7 +53,7 @@ def expand(document: Document) -> str | None:
             return f"'{name}' is a kind of method, not a preset; write 'kind: {name}' and its slots"
         return f"unknown preset '{name[:60]}'; {suggestion(name, presets())}"
     base = {k: v for k, v in presets()[name].items() if k != "summary"}
-    document.data = {**document.data, "method": merged(base, given)}
+    document.data = {**document.data, "method": merge_settings(base, given)}
     document.notes |= dict(_inherited(base, given, ("method",), name))
     return None
 
@@ -65,12 +65,12 @@ def against(resolved: dict[str, Any], preset: str) -> dict[str, Any]:
     return {"preset": preset, **{k: resolved[k] for k in kept}}
 
 
-def merged(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+def merge_settings(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     """``own`` over ``base``, by the rule in the module's docstring."""
     result = dict(base)
     for key, value in own.items():
         layers = _layers(base.get(key), value)
-        result[key] = merged(*layers) if layers else value
+        result[key] = merge_settings(*layers) if layers else value
     return result
 
 

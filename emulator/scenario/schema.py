@@ -272,3 +272,8 @@ class Scenario(Params):
     stop: Stop
     evaluate: Evaluate = Evaluate()
     output: Output = Output()
+
+    @property
+    def label(self) -> str:
+        """What legends call its method: the preset, or the kind."""
+        return str(self.method.params.preset or self.method.kind)

@@ -11,19 +11,20 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from emulator.scenario.load import with_changes
+from emulator import yamlfile
+from emulator.scenario.load import alone, with_changes
 from emulator.study.names import file_names, run_name, short_names, text_of, world_name
 from emulator.study.schema import Study, WhatIf
-from emulator.yamlfile import Document, Mark
+from emulator.yamlfile import Document
 
 VARIANT = "variant"  # the column of the variants' names, beside those of the grid's keys
+HERE = "the study"  # where changes stand that no file has
 WORLD = "world"  # and that of the names of worlds
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(NamedTuple):
     """One key and what is to stand there, with its place in the study's file."""
 
     key: str
@@ -41,7 +42,7 @@ class Wanted:
 
     def document(self, base: Document) -> Document:
         """The scenario of this run. Raises `ScenarioError` where a change has no place."""
-        return _changed(base, self.changes)
+        return with_changes(base, self.changes)
 
 
 def expand(study: Study, document: Document, base: Document, last: Sequence[Change] = ()) -> Iterator[Wanted]:
@@ -49,12 +50,12 @@ def expand(study: Study, document: Document, base: Document, last: Sequence[Chan
 
     ``base`` is the scenario; it gives the seed where the study gives none. ``last`` are changes of the command line.
     """
-    seeds = [(str(seed), [_plain("seed", seed)]) for seed in study.seeds or ()]
+    seeds = [(str(seed), [Change("seed", yamlfile.from_data(seed, HERE))]) for seed in study.seeds or ()]
     if not seeds:
         seeds = [(str(base.data.get("seed", 0)) if isinstance(base.data, dict) else "", [])]
     variants = {name: list(_changes(document, ("variants", name))) for name in study.variants or {"": {}}}
     axes = [_axis(document, ("grid", key), values) for key, values in study.grid.items()]
-    common = [*_quiet(), *_changes(document, ("set",))]
+    common = [*(Change(*change) for change in alone(HERE)), *_changes(document, ("set",))]
     file_name = file_names(list(variants))
     shorter = short_names(list(study.grid))
     for variant, changes in variants.items():
@@ -82,7 +83,7 @@ class World:
 
     def document(self, base: Document) -> Document:
         """The scenario of a run in this world. Raises `ScenarioError` where a change has no place."""
-        return _changed(base, self.changes)
+        return with_changes(base, self.changes)
 
 
 def worlds_of(whatif: WhatIf, document: Document) -> Iterator[World]:
@@ -125,10 +126,6 @@ class _Value:
     change: Change
 
 
-def _changed(base: Document, changes: Iterable[Change]) -> Document:
-    return with_changes(base, ((change.key, change.given) for change in changes))
-
-
 def _axis(document: Document, at: tuple[str, ...], values: list[Any] | dict[str, Any]) -> list[_Value]:
     """The values of the grid key that stands ``at`` a place of the study."""
     key = at[-1]
@@ -151,17 +148,6 @@ def _changes(document: Document, path: tuple[str, ...]) -> Iterator[Change]:
         data = data.get(part) if isinstance(data, dict) else None
     for key in data or ():
         yield Change(key, document.below((*path, key)))
-
-
-def _quiet() -> Iterator[Change]:
-    """A run of a study is one run, and it draws nothing by itself."""
-    yield _plain("output.against", [])
-    yield _plain("output.plot", False)
-
-
-def _plain(key: str, value: Any) -> Change:
-    mark = Mark("the study", 0, 0)
-    return Change(key, Document(mark.file, value, {(): mark}, {(): mark}))
 
 
 def _says(value: Any, path: Sequence[str]) -> bool:

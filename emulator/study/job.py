@@ -157,7 +157,7 @@ def _replay(order: ReplayOrder, memo: Memo, sources: dict[Path, Source]) -> str:
     if source is None:
         sources.clear()
         source = sources[order.source] = open_source(order.source)
-    result = replay(source, source.changed([(change.key, change.given) for change in order.changes]), memo)
+    result = replay(source, source.changed(order.changes), memo)
     write_json(order.file, order.about | as_json(result))
     return "" if result.known else f"needs training: {describe_missing(result)}"
 

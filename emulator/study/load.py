@@ -56,8 +56,7 @@ class Planned:
     @property
     def method(self) -> str:
         """What legends call its method."""
-        method = self.loaded.scenario.method
-        return str(method.params.preset or method.kind)
+        return self.loaded.scenario.label
 
     @cached_property
     def trains(self) -> str:

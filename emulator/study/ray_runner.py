@@ -26,7 +26,7 @@ from emulator.errors import HflError
 from emulator.files import replacing, write_text
 from emulator.learning.memo import Memo
 from emulator.run import execute
-from emulator.run_folder import FILES, prepare
+from emulator.run_folder import FILES, files_of, prepare
 from emulator.scenario.load import check
 from emulator.study.job import Progressed, Teller, Warned, error_of, tells_rounds
 from emulator.study.load import Planned
@@ -272,7 +272,7 @@ def _execute(order: RunOrder, folder: Path, memo: Memo, tell: Callable[[Any], No
 
 def pack(folder: Path) -> bytes:
     """The files of a run folder as one archive; empty where there are none."""
-    files = [folder / name for name in FILES if (folder / name).is_file()]
+    files = [folder / name for name in files_of(folder) if (folder / name).is_file()]
     if not files:
         return b""
     archive = io.BytesIO()
@@ -285,8 +285,9 @@ def pack(folder: Path) -> bytes:
 def unpack(packed: bytes, folder: Path) -> None:
     """Makes a run folder what it was when `pack` packed it: each file whole or not at all, and the summary last."""
     with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
-        members = {m.name: m for m in tar.getmembers() if m.isfile() and m.name in FILES}
-        for name in reversed(FILES):  # the summary comes first in the list
+        members = {m.name: m for m in tar.getmembers() if m.isfile() and Path(m.name).name == m.name}
+        tables = {*members, *files_of(folder)} - set(FILES)
+        for name in (*sorted(tables), *reversed(FILES)):  # the summary comes first in the list
             if name not in members:
                 (folder / name).unlink(missing_ok=True)
                 continue

@@ -136,8 +136,7 @@ def to_train(replays: Iterable[WorldReplay], folder: Path) -> list[Planned]:
     for each in replays:
         said = result_of(each)
         if said is not None and said["status"] == NEEDS_TRAINING:
-            source = open_source(each.source)
-            scenario = source.changed([(change.key, change.given) for change in each.world.changes])
+            scenario = open_source(each.source).changed(each.world.changes).loaded
             name = each.folder.relative_to(folder).as_posix()
             runs.append(Planned(name, each.run, dict(each.world.point), scenario, each.source))
     return runs

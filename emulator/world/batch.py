@@ -20,9 +20,9 @@ from devices.compute import PASSES, inference_s
 from devices.profile import DeviceProfile
 from emulator.contracts.world import GroupOperation, Meeting, OperationCost
 from emulator.ledger import COMPUTE, GROUP_OPERATION, TRANSFER, Tag
-from emulator.world.fleet import Fan, Numbers
-from emulator.world.flows import happen
-from emulator.world.network import EVERYONE, Instants, Places, at, happens_at, last
+from emulator.world.fleet import ClientRoutes, Numbers
+from emulator.world.network import EVERYONE, Instants, Places, at, last
+from emulator.world.simpy_internals import happen, happens_at
 
 if TYPE_CHECKING:
     from emulator.world.world import Steps, World
@@ -118,18 +118,18 @@ class Crew:
         self._parts = batch.world.fleet.parts(server, clients)
 
     @cached_property
-    def _up(self) -> list[Fan]:
-        return self._fans(up=True)
+    def _up(self) -> list[ClientRoutes]:
+        return self._routes(up=True)
 
     @cached_property
-    def _down(self) -> list[Fan]:
-        return self._fans(up=False)
+    def _down(self) -> list[ClientRoutes]:
+        return self._routes(up=False)
 
-    def _fans(self, up: bool) -> list[Fan]:
+    def _routes(self, up: bool) -> list[ClientRoutes]:
         fleet = self._world.fleet
         if len(self._parts) == 1:
-            return [fleet.fan(self._server, self.clients, up)]
-        return [fleet.fan(self._server, self.clients[places], up) for places in self._parts]
+            return [fleet.client_routes(self._server, self.clients, up)]
+        return [fleet.client_routes(self._server, self.clients[places], up) for places in self._parts]
 
     def receive(self, size_bytes: int, tag: Tag) -> simpy.Event:
         """The server sends as many bytes to each client, now."""
@@ -154,18 +154,18 @@ class Crew:
             mine = part[places]
             some = self if len(mine) == len(self.clients) else Crew(self._batch, self._server, self.clients[mine])
             theirs = replace(work, samples=work.samples[mine])
-            trained_s = some._trained_at(theirs, received_s)
+            began_s, trained_s = some._train(theirs, received_s)
 
             def booked(sent: Numbers, instants_s: Instants) -> None:
                 # With each upload what led to it, and no more: a run may end while others are still at work.
                 some._book(some._down[0], start_s, received_s, down_bytes, tag, sent)
-                some._book_training(theirs, tag, received_s, trained_s, sent)
+                some._book_training(theirs, tag, began_s, trained_s, sent)
                 note(mine[sent], instants_s)
 
             some._send_each(trained_s, up_bytes, tag, booked)
 
-        for part, fan in zip(self._parts, self._down, strict=True):
-            self._world.network.transfer_each(fan, down_bytes, partial(received, part))
+        for part, routes in zip(self._parts, self._down, strict=True):
+            self._world.network.transfer_each(routes, down_bytes, partial(received, part))
         return arrived
 
     def _send_each(
@@ -173,7 +173,7 @@ class Crew:
     ) -> None:
         """Sends from each client, all of one part, at an instant of its own; ``sent`` is called when some have arrived."""
         env, network, everyone = self._world.env, self._world.network, np.arange(len(self.clients))
-        if network.apart(self._up[0]):
+        if network.independent(self._up[0]):
             arrived = network.transfer_all(self._up[0], size_bytes, starts_s)
             arrived.callbacks.append(lambda event: self._book(self._up[0], starts_s, event.value, size_bytes, tag))
             arrived.callbacks.append(lambda event: sent(everyone, event.value))
@@ -194,14 +194,15 @@ class Crew:
 
         ``vectors`` says how many vectors of the model's size each member brings.
         """
-        world, trained_s = self._world, self._trained_at(work, starts_s)
+        world = self._world
+        starts_s, trained_s = self._train(work, starts_s)
         server, kinds = world.fleet.device(self._server), self._batch.kind_of[self.clients].tolist()
         costs = self._batch.costs(operation, server, kinds, vectors, len(kinds))
         began_s = last(trained_s)  # it needs everybody
-        ends_s = world.ends_of_work(self.clients, began_s, np.array([cost.seconds for cost in costs]))
+        _, ends_s = world.occupy(self.clients, began_s, np.array([cost.seconds for cost in costs]))
         yield happens_at(world.env, last(ends_s))
         self._book_training(work, tag, trained_s=trained_s, starts_s=starts_s)
-        tag, busy = tag.but(operation.kind), ends_s > began_s
+        tag, busy = tag.with_purpose(operation.kind), ends_s > began_s
         if np.logical_and.reduce(busy):
             world.ledger.add_all(len(ends_s), GROUP_OPERATION, self._names, began_s, ends_s, tag)
         else:
@@ -219,11 +220,11 @@ class Crew:
             some = Crew(self._batch, self._server, self.clients[np.array(sizes) == size_bytes])
         return some.send(size_bytes, tag) if up else some.receive(size_bytes, tag)
 
-    def _transfer(self, fans: Sequence[Fan], size_bytes: int, tag: Tag) -> simpy.Event:
+    def _transfer(self, parts: Sequence[ClientRoutes], size_bytes: int, tag: Tag) -> simpy.Event:
         world, start_s = self._world, self._world.now
-        sent = [world.network.transfer_all(fan, size_bytes) for fan in fans]
-        for fan, event in zip(fans, sent, strict=True):
-            event.callbacks.append(lambda event, fan=fan: self._book(fan, start_s, event.value, size_bytes, tag))  # type: ignore[misc]
+        sent = [world.network.transfer_all(routes, size_bytes) for routes in parts]
+        for routes, event in zip(parts, sent, strict=True):
+            event.callbacks.append(lambda e, routes=routes: self._book(routes, start_s, e.value, size_bytes, tag))  # type: ignore[misc]
         if len(sent) == 1:
             return sent[0]
         arrived = world.env.event()
@@ -238,12 +239,18 @@ class Crew:
         return arrived
 
     def _book(
-        self, fan: Fan, start_s: Instants, ends_s: Instants, size_bytes: int, tag: Tag, places: Places = EVERYONE
+        self,
+        routes: ClientRoutes,
+        start_s: Instants,
+        ends_s: Instants,
+        size_bytes: int,
+        tag: Tag,
+        places: Places = EVERYONE,
     ) -> None:
         """Rows of transfers that have arrived, those at some places or all: one for each and each hop."""
-        names = (self._names if len(self._parts) == 1 else self._batch.names[fan.clients])[places]
+        names = (self._names if len(self._parts) == 1 else self._batch.names[routes.clients])[places]
         start_s, ends_s = at(start_s, places), at(ends_s, places)
-        route, own = fan.pattern.route, fan.pattern.own
+        route, own = routes.pattern.route, routes.pattern.own
         for leg in route:
             if leg.hop:
                 mine = leg is route[own]
@@ -253,16 +260,16 @@ class Crew:
                     len(names), TRANSFER, who, start_s, ends_s, tag, peer, size_bytes, hop=leg.hop
                 )
 
-    def _trained_at(self, work: Work, starts_s: Instants) -> npt.NDArray[np.float64]:
-        """When each client has trained; see `devices.compute.training_s`."""
+    def _train(self, work: Work, starts_s: Instants) -> tuple[Instants, npt.NDArray[np.float64]]:
+        """From when to when each client trains; see `devices.compute.training_s`."""
         unit_s = self._batch.unit_s(work.batch_size, work.step_flops)[self._batch.kind_of[self.clients]]
         seconds = work.epochs * PASSES * (work.samples * unit_s)
-        return self._world.ends_of_work(self.clients, starts_s, seconds)
+        return self._world.occupy(self.clients, starts_s, seconds)
 
     def _book_training(
         self, work: Work, tag: Tag, starts_s: Instants, trained_s: Instants, places: Places = EVERYONE
     ) -> None:
         samples = (work.samples if work.epochs == 1 else work.samples * work.epochs)[places]
         names, starts_s, trained_s = self._names[places], at(starts_s, places), at(trained_s, places)
-        tag = tag.but("training")
+        tag = tag.with_purpose("training")
         self._world.ledger.add_all(len(samples), COMPUTE, names, starts_s, trained_s, tag, samples=samples)

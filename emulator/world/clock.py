@@ -18,6 +18,7 @@ from simpy.events import NORMAL, EventPriority
 from emulator import plugins
 from emulator.errors import HflError
 from emulator.ledger import Tag
+from emulator.world.simpy_internals import generator_of, queued, replace_error
 
 # Events that may happen at one instant: so many in all, and so many more for each client. What all clients of a preset do at
 # once makes about five events a client.
@@ -86,13 +87,13 @@ class Clock(simpy.Environment):
 
     def _awake(self) -> Iterator[str]:
         """Where the processes are that go on at this very instant: function, file and line."""
-        for when, _, _, event in sorted(self._queue, key=lambda entry: entry[:3]):
-            if when > self.now:
+        for instant_s, event in queued(self):
+            if instant_s > self.now:
                 return
             for callback in event.callbacks or ():
                 process = getattr(callback, "__self__", None)
                 if isinstance(process, simpy.Process):
-                    yield _place(process._generator)
+                    yield _place(generator_of(process))
 
 
 def _place(steps: object) -> str:
@@ -114,8 +115,8 @@ class _BearingClock(Clock):
 
     def schedule(self, event: simpy.Event, priority: EventPriority = NORMAL, delay: float = 0) -> None:
         """See `simpy.Environment.schedule`."""
-        if not event._ok:
-            event._value = _lasting(event._value)
+        if not event.ok:
+            replace_error(event, _lasting(event.value))
         super().schedule(event, priority, delay)
 
 
@@ -153,7 +154,7 @@ def _lasting(error: Any) -> BaseException:
 def _trace_of(process: simpy.Process) -> TracebackType | None:
     """Where a process waits, as a traceback: down to the innermost of the generators that it is made of."""
     frames: list[FrameType] = []
-    generator: Any = process._generator
+    generator: Any = generator_of(process)
     while isinstance(generator, GeneratorType) and generator.gi_frame is not None:
         frames.append(generator.gi_frame)
         generator = generator.gi_yieldfrom

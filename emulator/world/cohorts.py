@@ -18,28 +18,30 @@ import numpy as np
 import numpy.typing as npt
 import simpy
 
-from emulator.world.fleet import Fan, Leg
-from emulator.world.flows import NOTHING_BITS, Flow, Link, happen
-from emulator.world.network import EVERYONE, Instants, Known, Places, happens_at, last
+from emulator.world.fleet import ClientRoutes, Leg
+from emulator.world.flows import NOTHING_BITS, Flow, Link
+from emulator.world.network import EVERYONE, Instants, Known, Places, last
 from emulator.world.overtime import OverTime, accumulated, time_to_accumulate
+from emulator.world.simpy_internals import happen, happens_at
 
 if TYPE_CHECKING:
     from emulator.world.sharing import SharedNetwork
 
 
-class Party:
-    """All transfers of one request: how long each takes after its last byte, and how many flows are still on their way.
+class Arrivals:
+    """The arrivals of all transfers of one request: ``after_s`` is how long each takes after its last byte has left.
 
-    ``told`` is told of the arrivals: an event when all have arrived, a function of those whose last bytes have left.
+    They are reported to ``report_to``: an event that happens when all have arrived, or a function that is called for those
+    whose last bytes have left. ``waiting`` counts the flows that are still on their way.
     """
 
-    __slots__ = ("after_s", "arrivals_s", "fan", "told", "waiting")
+    __slots__ = ("after_s", "at_s", "report_to", "routes", "waiting")
 
-    def __init__(self, fan: Fan, after_s: Instants, told: simpy.Event | Known) -> None:
-        self.fan = fan
+    def __init__(self, routes: ClientRoutes, after_s: Instants, report_to: simpy.Event | Known) -> None:
+        self.routes = routes
         self.after_s = after_s
-        self.told = told
-        self.arrivals_s: Instants = 0.0
+        self.report_to = report_to
+        self.at_s: Instants = 0.0
         self.waiting = 0
 
     def note(self, env: simpy.Environment, places: Places, arrivals_s: Instants | None = None) -> None:
@@ -47,17 +49,17 @@ class Party:
         if arrivals_s is None:
             arrivals_s = env.now + (self.after_s[places] if isinstance(self.after_s, np.ndarray) else self.after_s)
         self.waiting -= 1
-        if not isinstance(self.told, simpy.Event):
-            self.told(places, arrivals_s)
+        if not isinstance(self.report_to, simpy.Event):
+            self.report_to(places, arrivals_s)
             return
         if places is EVERYONE:
-            self.arrivals_s = arrivals_s
+            self.at_s = arrivals_s
         else:
-            if not isinstance(self.arrivals_s, np.ndarray):
-                self.arrivals_s = np.full(len(self.fan.clients), self.arrivals_s)
-            self.arrivals_s[places] = arrivals_s
+            if not isinstance(self.at_s, np.ndarray):
+                self.at_s = np.full(len(self.routes.clients), self.at_s)
+            self.at_s[places] = arrivals_s
         if not self.waiting:
-            due_s = last(self.arrivals_s)
+            due_s = last(self.at_s)
             if due_s == env.now:
                 self.arrive()
             else:
@@ -65,23 +67,23 @@ class Party:
 
     def arrive(self, event: object = None) -> None:
         """All have arrived."""
-        assert isinstance(self.told, simpy.Event)
-        happen(self.told, self.arrivals_s)
+        assert isinstance(self.report_to, simpy.Event)
+        happen(self.report_to, self.at_s)
 
 
 class Cohort:
-    """Some transfers of a party, or all, of ``size_bits`` each.
+    """Some transfers of a request, or all, of ``size_bits`` each.
 
     ``flow`` stands for them. Where they have no links in common it is None, each may start at an instant of its own, and their
     own links may differ (``own_bps``), or change over time: ``played`` are their bandwidths then, and ``left_s`` says when their
     last bytes leave.
     """
 
-    __slots__ = ("flow", "left_s", "names", "over", "own_bps", "party", "places", "played", "size_bits", "starts_s")
+    __slots__ = ("arrivals", "flow", "left_s", "names", "over", "own_bps", "places", "played", "size_bits", "starts_s")
 
     def __init__(
         self,
-        party: Party,
+        arrivals: Arrivals,
         places: Places,
         names: Sequence[str],
         own_bps: Instants,
@@ -89,7 +91,7 @@ class Cohort:
         starts_s: Instants,
         played: Sequence[OverTime] = (),
     ) -> None:
-        self.party = party
+        self.arrivals = arrivals
         self.places = places
         self.names = names
         self.own_bps = own_bps
@@ -105,7 +107,7 @@ class Cohort:
 
     def arrivals_s(self, some: npt.NDArray[np.bool_] | slice = EVERYONE) -> Instants:
         """When its transfers, or some of them, arrive, where each is alone on its way."""
-        after_s, starts_s = self.party.after_s, self.starts_s
+        after_s, starts_s = self.arrivals.after_s, self.starts_s
         if isinstance(after_s, np.ndarray):
             after_s = after_s[self.places][some]
         if self.played:
@@ -133,73 +135,74 @@ class Cohorts:
     def __init__(self, env: simpy.Environment, network: SharedNetwork) -> None:
         self._env = env
         self._network = network
+        self._links = network.links
         self._on: dict[str, Cohort] = {}  # by the name of each own link
 
-    def transfer_all(self, fan: Fan, size_bytes: int, starts_s: Instants | None = None) -> simpy.Event:
+    def transfer_all(self, routes: ClientRoutes, size_bytes: int, starts_s: Instants | None = None) -> simpy.Event:
         """See `Network.transfer_all`."""
         arrived = self._env.event()
-        if not self._may_go(fan, size_bytes):
-            self._one_by_one(Party(fan, 0.0, arrived), size_bytes)
+        if not self._may_go(routes, size_bytes):
+            self._one_by_one(Arrivals(routes, 0.0, arrived), size_bytes)
             return arrived
-        after_s = self._network.latencies_s(fan)
+        after_s = self._links.latencies_s(routes)
         starts_s = self._env.now if starts_s is None else starts_s
         if size_bytes == 0:
             return happens_at(self._env, last(starts_s + after_s), starts_s + after_s)
-        self._go(Party(fan, after_s, arrived), 8.0 * size_bytes, starts_s)
+        self._go(Arrivals(routes, after_s, arrived), 8.0 * size_bytes, starts_s)
         return arrived
 
-    def transfer_each(self, fan: Fan, size_bytes: int, known: Known) -> None:
+    def transfer_each(self, routes: ClientRoutes, size_bytes: int, known: Known) -> None:
         """See `Network.transfer_each`. On links that change over time, last bytes do not leave together: each goes alone."""
-        if not self._network.steady(fan.names) or not self._may_go(fan, size_bytes):
-            self._one_by_one(Party(fan, 0.0, known), size_bytes)
+        if not self._links.steady(routes.names) or not self._may_go(routes, size_bytes):
+            self._one_by_one(Arrivals(routes, 0.0, known), size_bytes)
             return
-        after_s = self._network.latencies_s(fan)
+        after_s = self._links.latencies_s(routes)
         if size_bytes == 0:
             known(EVERYONE, self._env.now + after_s)
         else:
-            self._go(Party(fan, after_s, known), 8.0 * size_bytes, self._env.now)
+            self._go(Arrivals(routes, after_s, known), 8.0 * size_bytes, self._env.now)
 
-    def apart(self, fan: Fan) -> bool:
-        """See `Network.apart`."""
-        return not fan.pattern.common and fan.pattern.latency_s is not None and self._may_go(fan, 1)
+    def independent(self, routes: ClientRoutes) -> bool:
+        """See `Network.independent`."""
+        return not routes.pattern.common and routes.pattern.latency_s is not None and self._may_go(routes, 1)
 
-    def _may_go(self, fan: Fan, size_bytes: int) -> bool:
+    def _may_go(self, routes: ClientRoutes, size_bytes: int) -> bool:
         """Whether transfers may go as a cohort: there are several, and nobody is on the clients' own links.
 
         These are steady; or there are no links in common, and they follow a trace of bandwidth.
         """
-        if not self._network.steady(fan.names) and (fan.pattern.common or not self._network.played(fan.names)):
+        if not self._links.steady(routes.names) and (routes.pattern.common or not self._links.played(routes.names)):
             return False
-        alone = len(fan.names) > 1 and self._on.keys().isdisjoint(fan.names) and self._network.free(fan.names)
+        alone = len(routes.names) > 1 and self._on.keys().isdisjoint(routes.names) and self._links.free(routes.names)
         return alone or size_bytes == 0
 
-    def _one_by_one(self, party: Party, size_bytes: int) -> None:
+    def _one_by_one(self, arrivals: Arrivals, size_bytes: int) -> None:
         """Transfers each on its own; what is noted of them is their arrival."""
-        routes = party.fan.routes()
-        party.waiting = len(routes)
-        for place, route in enumerate(routes):
+        each = arrivals.routes.each()
+        arrivals.waiting = len(each)
+        for place, route in enumerate(each):
             arrived = self._network.transfer(route, size_bytes)
-            arrived.callbacks.append(lambda _, place=place: party.note(self._env, np.array([place])))  # type: ignore[misc]
+            arrived.callbacks.append(lambda _, place=place: arrivals.note(self._env, np.array([place])))  # type: ignore[misc]
 
-    def _go(self, party: Party, size_bits: float, starts_s: Instants) -> None:
-        """Sends the transfers of a party on their way. Only without links in common may they start later than now."""
-        fan = party.fan
-        common = self._network.links_of(fan.pattern.common)
-        played = () if common else self._network.played(fan.names)
+    def _go(self, arrivals: Arrivals, size_bits: float, starts_s: Instants) -> None:
+        """Sends the transfers of a request on their way. Only without links in common may they start later than now."""
+        routes = arrivals.routes
+        common = self._links.of(routes.pattern.common)
+        played = () if common else self._links.played(routes.names)
         if played:
-            self._start(Cohort(party, EVERYONE, fan.names, 0.0, size_bits, starts_s, played), common)
-        elif isinstance(fan.own_bps, np.ndarray) and (common or not isinstance(party.told, simpy.Event)):
-            for own_bps in np.unique(fan.own_bps).tolist():
-                places = np.flatnonzero(fan.own_bps == own_bps)
-                names = [fan.names[i] for i in places.tolist()]
+            self._start(Cohort(arrivals, EVERYONE, routes.names, 0.0, size_bits, starts_s, played), common)
+        elif isinstance(routes.own_bps, np.ndarray) and (common or not isinstance(arrivals.report_to, simpy.Event)):
+            for own_bps in np.unique(routes.own_bps).tolist():
+                places = np.flatnonzero(routes.own_bps == own_bps)
+                names = [routes.names[i] for i in places.tolist()]
                 their_s = starts_s[places] if isinstance(starts_s, np.ndarray) else starts_s
-                self._start(Cohort(party, places, names, own_bps, size_bits, their_s), common)
+                self._start(Cohort(arrivals, places, names, own_bps, size_bits, their_s), common)
         else:
-            self._start(Cohort(party, EVERYONE, fan.names, fan.own_bps, size_bits, starts_s), common)
+            self._start(Cohort(arrivals, EVERYONE, routes.names, routes.own_bps, size_bits, starts_s), common)
 
     def _start(self, cohort: Cohort, common: tuple[Link, ...]) -> None:
-        names, party = cohort.names, cohort.party
-        party.waiting += 1
+        names, arrivals = cohort.names, cohort.arrivals
+        arrivals.waiting += 1
         self._on.update(dict.fromkeys(names, cohort))
         if common:
             ended = partial(self._left, cohort)
@@ -207,19 +210,19 @@ class Cohorts:
             cohort.flow = self._network.put(common, cohort.size_bits, len(names), cohort.own_bps, ended)
             return
         # Nobody is in the way of anybody: when they leave and arrive is known at once.
-        arrives = isinstance(party.told, simpy.Event)
+        arrives = isinstance(arrivals.report_to, simpy.Event)
         due_s = last(cohort.arrivals_s() if arrives else cohort.starts_s + cohort.size_bits / cohort.own_bps)
         happens_at(self._env, due_s).callbacks.append(lambda _: self._due(cohort))
 
     def _due(self, cohort: Cohort) -> None:
         if not cohort.over:
             self._forget(cohort)
-            cohort.party.note(self._env, cohort.places, cohort.arrivals_s())
+            cohort.arrivals.note(self._env, cohort.places, cohort.arrivals_s())
 
     def _left(self, cohort: Cohort) -> None:
         """The last bytes of a cohort have left."""
         self._forget(cohort)
-        cohort.party.note(self._env, cohort.places)
+        cohort.arrivals.note(self._env, cohort.places)
 
     def make_way(self, links: Iterable[Link]) -> None:
         """Dissolves the cohorts that are alone on any of these links."""
@@ -240,8 +243,8 @@ class Cohorts:
 
     def _dissolve(self, cohort: Cohort) -> None:
         """Makes each transfer of a cohort a flow of its own, with what is left of it."""
-        party = cohort.party
-        everyone = np.arange(len(party.fan.clients))[cohort.places]
+        arrivals = cohort.arrivals
+        everyone = np.arange(len(arrivals.routes.clients))[cohort.places]
         if cohort.flow is not None:
             left_bits = np.full(len(everyone), cohort.size_bits - 8 * self._network.stop(cohort.flow))
         else:
@@ -254,18 +257,20 @@ class Cohorts:
             return  # otherwise only latencies are not over yet
         self._forget(cohort)
         if not going.all():
-            party.waiting += 1
-            party.note(self._env, everyone[~going], cohort.arrivals_s(~going))
-        party.waiting += int(going.sum()) - 1
-        starts_s, routes = np.broadcast_to(cohort.starts_s, len(everyone)), party.fan.routes()
+            arrivals.waiting += 1
+            arrivals.note(self._env, everyone[~going], cohort.arrivals_s(~going))
+        arrivals.waiting += int(going.sum()) - 1
+        starts_s, each = np.broadcast_to(cohort.starts_s, len(everyone)), arrivals.routes.each()
         for i in np.flatnonzero(going).tolist():
-            put = partial(self._put, party, everyone[i : i + 1], routes[everyone[i]], float(left_bits[i]))
+            put = partial(self._put, arrivals, everyone[i : i + 1], each[everyone[i]], float(left_bits[i]))
             if starts_s[i] > self._env.now:
                 happens_at(self._env, float(starts_s[i])).callbacks.append(put)
             else:
                 put()
 
-    def _put(self, party: Party, place: Places, route: Sequence[Leg], left_bits: float, event: object = None) -> None:
-        links = self._network.links_of(route)
+    def _put(
+        self, arrivals: Arrivals, place: Places, route: Sequence[Leg], left_bits: float, event: object = None
+    ) -> None:
+        links = self._links.of(route)
         self.make_way(links)
-        self._network.put(links, left_bits, ended=lambda: party.note(self._env, place))
+        self._network.put(links, left_bits, ended=lambda: arrivals.note(self._env, place))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from emulator.contracts.world import Disorder, Shape
+from emulator.contracts.world import FaultEffect, FleetSize
 from emulator.rng import stream
 from emulator.scenario.schema import Scenario
 from emulator.world.fleet import client_name
@@ -90,9 +90,9 @@ class Disturbances:
 def disturbances(scenario: Scenario) -> Disturbances:
     """All that a scenario says of availability and faults. Raises `InputError` where a trace cannot be played."""
     topology = scenario.topology
-    shape = Shape(topology.clients, topology.edges)
-    found: list[Disorder] = [
-        fault(shape, partial(stream, scenario.seed, "fault", number)) for number, fault in enumerate(scenario.faults)
+    fleet = FleetSize(topology.clients, topology.edges)
+    found: list[FaultEffect] = [
+        fault(fleet, partial(stream, scenario.seed, "fault", number)) for number, fault in enumerate(scenario.faults)
     ]
     nodes: list[tuple[str, OverTime]] = [pair for d in found for pair in d.nodes.items()]
     speeds: list[tuple[int, OverTime]] = [pair for d in found for pair in d.speeds.items()]

@@ -1,6 +1,6 @@
 """Faults that a scenario injects. A fault says who is out of order and when; the world does the rest.
 
-Each plug-in is a function ``(shape, rng_of, params)`` that returns a `Disorder`; ``rng_of(target)`` is a random stream of the
+Each plug-in is a function ``(fleet, rng_of, params)`` that returns a `FaultEffect`; ``rng_of(target)`` is a random stream of the
 target's own, so that what happens to one does not depend on the others.
 """
 
@@ -14,11 +14,11 @@ import numpy as np
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from emulator.contracts.world import Disorder, RngOf, Shape, faults
+from emulator.contracts.world import FaultEffect, FleetSize, RngOf, faults
 from emulator.registry import Params, Scale
 from emulator.units import PositiveSeconds, Seconds
 from emulator.world.fleet import client_name, edge_name
-from emulator.world.overtime import Spells, by_chance, merged
+from emulator.world.overtime import Spells, by_chance, merge_intervals
 
 Number = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(gt=0, le=1)]
@@ -47,7 +47,7 @@ class When(Params):
         """Pairs of start and end in emulated seconds."""
         lasts_s = math.inf if self.lasts is None else self.lasts
         if self.at is not None:
-            return merged((start, start + lasts_s) for start in self.at)
+            return merge_intervals((start, start + lasts_s) for start in self.at)
         assert self.every is not None
         return by_chance(rng, self.every, lasts_s)
 
@@ -116,31 +116,33 @@ class SlowDownParams(OfClients):
 
 
 @faults.register("client-crash", OfClients)
-def client_crash(shape: Shape, rng_of: RngOf, params: OfClients) -> Disorder:
+def client_crash(fleet: FleetSize, rng_of: RngOf, params: OfClients) -> FaultEffect:
     """Client crash: a client is down, and what it had under way is lost."""
-    clients = params.chosen(shape.clients, rng_of("choice"))
-    return Disorder(nodes={client_name(c): Spells(params.spells(rng_of(client_name(c)))) for c in clients})
+    clients = params.chosen(fleet.clients, rng_of("choice"))
+    return FaultEffect(nodes={client_name(c): Spells(params.spells(rng_of(client_name(c)))) for c in clients})
 
 
 @faults.register("edge-outage", EdgeOutageParams)
-def edge_outage(shape: Shape, rng_of: RngOf, params: EdgeOutageParams) -> Disorder:
+def edge_outage(fleet: FleetSize, rng_of: RngOf, params: EdgeOutageParams) -> FaultEffect:
     """Edge outage: an edge server is down, and what it held of the round is lost; its clients wait or move."""
-    names = [edge_name(e) for e in params.chosen(shape.edges)]
-    return Disorder(nodes={n: Spells(params.spells(rng_of(n))) for n in names}, moves=params.clients == "move")
+    names = [edge_name(e) for e in params.chosen(fleet.edges)]
+    return FaultEffect(nodes={n: Spells(params.spells(rng_of(n))) for n in names}, moves=params.clients == "move")
 
 
 @faults.register("backhaul-outage", BackhaulOutageParams)
-def backhaul_outage(shape: Shape, rng_of: RngOf, params: BackhaulOutageParams) -> Disorder:
+def backhaul_outage(fleet: FleetSize, rng_of: RngOf, params: BackhaulOutageParams) -> FaultEffect:
     """Backhaul outage: the link between an edge and the cloud carries nothing; transfers under way wait or are lost."""
-    names = [edge_name(e) for e in params.chosen(shape.edges)]
-    return Disorder(links={n: Spells(params.spells(rng_of(n))) for n in names}, breaks_transfers=params.work == "lost")
+    names = [edge_name(e) for e in params.chosen(fleet.edges)]
+    return FaultEffect(
+        links={n: Spells(params.spells(rng_of(n))) for n in names}, breaks_transfers=params.work == "lost"
+    )
 
 
 @faults.register("slow-down", SlowDownParams)
-def slow_down(shape: Shape, rng_of: RngOf, params: SlowDownParams) -> Disorder:
+def slow_down(fleet: FleetSize, rng_of: RngOf, params: SlowDownParams) -> FaultEffect:
     """Slow-down: a client's device computes several times slower (a straggler)."""
-    clients = params.chosen(shape.clients, rng_of("choice"))
-    return Disorder(speeds={c: Spells(params.spells(rng_of(client_name(c))), 1 / params.factor) for c in clients})
+    clients = params.chosen(fleet.clients, rng_of("choice"))
+    return FaultEffect(speeds={c: Spells(params.spells(rng_of(client_name(c))), 1 / params.factor) for c in clients})
 
 
 def _missing(key: str, numbers: object, count: int) -> Iterable[tuple[str, str]]:

@@ -16,7 +16,7 @@ from devices.profile import DeviceProfile, find_profile
 from emulator import ledger
 from emulator.rng import stream
 from emulator.scenario.schema import Imperfect, Jitter, MeasuredDevices, Topology
-from emulator.world.mixes import deal_mix
+from emulator.world.mixes import assign_from_mix
 from emulator.world.sites import place
 
 CLOUD = "cloud"
@@ -65,8 +65,8 @@ class Pattern:
         self.latency_s = None if drawn else sum(max(0.0, leg.latency_s) for leg in route)
 
 
-class Fan:
-    """Transfers between one server and several clients behind the same edge: the same links but for each client's own.
+class ClientRoutes:
+    """The routes between one server and several clients behind the same edge: the same links but for each client's own.
 
     ``own_bps`` is the bandwidth of the clients' own links: one for all, or one for each.
     """
@@ -86,7 +86,7 @@ class Fan:
         names = self._fleet.client_names
         return [f"{names[c]}/{ending}" for c in self.clients.tolist()]
 
-    def routes(self) -> list[tuple[Leg, ...]]:
+    def each(self) -> list[tuple[Leg, ...]]:
         """The route of every transfer."""
         route, up = self.pattern.route, self.pattern.own == 0
         server = route[-1].receiver if up else route[0].sender
@@ -108,10 +108,10 @@ class Fleet:
         self._number = {n: c for c, n in enumerate(self.client_names)}
         self._access_bps: npt.NDArray[np.float64] | None = None  # by client, where a mix gives it
         if isinstance(topology.devices, MeasuredDevices):
-            self.client_devices, access_bps = deal_mix(topology.devices, topology.clients, seed)
+            self.client_devices, access_bps = assign_from_mix(topology.devices, topology.clients, seed)
             self._access_bps = None if access_bps is None else np.array(access_bps)
         else:
-            names = deal_devices(topology.devices, topology.clients, seed)
+            names = assign_devices(topology.devices, topology.clients, seed)
             self.client_devices = [find_profile(n) for n in names]
         edges = [edge_name(e) for e in range(topology.edges)]
         latencies = topology.links.latencies
@@ -154,8 +154,8 @@ class Fleet:
         order = np.argsort(homes, kind="stable")
         return np.split(order, np.flatnonzero(np.diff(homes[order])) + 1)
 
-    def fan(self, server: str, clients: Numbers, up: bool) -> Fan:
-        """The transfers between a server and one of its `parts`, up or down."""
+    def client_routes(self, server: str, clients: Numbers, up: bool) -> ClientRoutes:
+        """The routes between a server and one of its `parts`, up or down."""
         key = (server, int(self._home_of[clients[0]]) if server == CLOUD else -1, up)
         pattern = self._patterns.get(key)
         if pattern is None:
@@ -163,8 +163,8 @@ class Fleet:
             route = self._find_route(one, server, ()) if up else self._find_route(server, one, ())
             pattern = self._patterns[key] = Pattern(route, up)
         if self._access_bps is None:
-            return Fan(self, pattern, clients, pattern.route[pattern.own].bandwidth_bps)
-        return Fan(self, pattern, clients, self._access_bps[clients] * (1 - self.topology.links.access.loss))
+            return ClientRoutes(self, pattern, clients, pattern.route[pattern.own].bandwidth_bps)
+        return ClientRoutes(self, pattern, clients, self._access_bps[clients] * (1 - self.topology.links.access.loss))
 
     def _find_route(self, sender: str, receiver: str, servers: tuple[str, ...]) -> tuple[Leg, ...]:
         from_client, to_client = sender in self._number, receiver in self._number
@@ -242,7 +242,7 @@ def _leg(
     return Leg(link, sender, receiver, hop, bandwidth_bps * (1 - kind.loss), every_s, kind.jitter)
 
 
-def deal_devices(shares: dict[str, float], clients: int, seed: int) -> list[str]:
+def assign_devices(shares: dict[str, float], clients: int, seed: int) -> list[str]:
     """A device for each client: counts by largest remainder, dealt out at random."""
     exact = {name: share * clients for name, share in shares.items()}
     counts = {name: int(value + 1e-9) for name, value in exact.items()}

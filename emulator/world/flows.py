@@ -61,9 +61,9 @@ class Link:
         "dead",
         "demand_bps",
         "flows",
+        "lone",
         "name",
         "rate_bps",
-        "solo",
         "was_narrow",
         "watched",
     )
@@ -72,7 +72,7 @@ class Link:
         self.name = name
         self.capacity = capacity
         self.constant = isinstance(capacity, float | int)
-        self.solo: Solo | None = None  # the one flow on it, where it is alone on all its links
+        self.lone: LoneFlow | None = None  # the one flow on it, where it is alone on all its links
         self.rate_bps = 0.0  # its bandwidth now
         self.dead = False  # it carries nothing, and never will again
         self.flows: dict[Flow, None] = {}
@@ -86,7 +86,7 @@ class Link:
     @property
     def free(self) -> bool:
         """Whether a flow that comes now would be alone on it, at a bandwidth that does not change."""
-        return not self.flows and not self.coming and self.solo is None and self.constant
+        return not self.flows and not self.coming and self.lone is None and self.constant
 
     @property
     def narrow(self) -> bool:
@@ -94,7 +94,7 @@ class Link:
         return self.crossing > 1 and self.demand_bps > self.rate_bps * (1 + SLACK)
 
 
-class Solo:
+class LoneFlow:
     """A flow that is alone on all its links, from ``start_s`` on; its last byte arrives ``after_s`` after it has left.
 
     ``joined`` says that somebody came to one of them, so that it arrives later than was foreseen.
@@ -122,8 +122,8 @@ class Solo:
     def leave(self) -> None:
         """Frees its links."""
         for link in self.links:
-            if link.solo is self:
-                link.solo = None
+            if link.lone is self:
+                link.lone = None
 
 
 class Bundle:
@@ -207,18 +207,3 @@ def max_min(bundles: Iterable[Bundle]) -> dict[Bundle, float]:
             if counts[link]:
                 heapq.heappush(levels, (left[link] / counts[link], places[link], counts[link], link))
     return rates
-
-
-def succeed(event: simpy.Event, value: object = True) -> simpy.Event:
-    """Marks an event as one that will have succeeded, for scheduling by hand."""
-    event._ok = True
-    event._value = value
-    return event
-
-
-def happen(event: simpy.Event, value: object = True) -> None:
-    """Lets an event happen at once, in place of the one that is happening, rather than as another one of this instant."""
-    callbacks = succeed(event, value).callbacks
-    event.callbacks = None  # type: ignore[assignment]
-    for callback in callbacks:
-        callback(event)

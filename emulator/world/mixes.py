@@ -13,7 +13,9 @@ from traces.content import DeviceMix
 from traces.step import Floats
 
 
-def deal_mix(devices: MeasuredDevices, clients: int, seed: int) -> tuple[list[DeviceProfile], list[float] | None]:
+def assign_from_mix(
+    devices: MeasuredDevices, clients: int, seed: int
+) -> tuple[list[DeviceProfile], list[float] | None]:
     """A device for each client and, where the mix is to give them, its access bandwidth (bit/s).
 
     A kind's device is the profile of the median device, as many times faster as the mix says; clients of one kind have the same
@@ -21,13 +23,13 @@ def deal_mix(devices: MeasuredDevices, clients: int, seed: int) -> tuple[list[De
     """
     mix = content(devices.mix, devices.format, DeviceMix, "topology.devices", "mix")
     median = find_profile(devices.median)
-    kinds = deal_kinds(mix.shares, clients, stream(seed, "devices"))
+    kinds = assign_kinds(mix.shares, clients, stream(seed, "devices"))
     made = {k: median.faster(float(mix.relative_speeds[k]), mix.names[k]) for k in np.unique(kinds).tolist()}
     bandwidths = mix.bandwidth_bps[kinds].tolist() if devices.bandwidth and mix.bandwidth_bps is not None else None
     return [made[k] for k in kinds.tolist()], bandwidths
 
 
-def deal_kinds(shares: Floats, clients: int, rng: np.random.Generator) -> NDArray[np.intp]:
+def assign_kinds(shares: Floats, clients: int, rng: np.random.Generator) -> NDArray[np.intp]:
     """A kind for each client. Every kind gets its share of the clients, rounded up or down, and exactly its share in the mean.
 
     This is systematic sampling (Madow, 1949) from the kinds in random order: of a few kinds it deals out the right numbers, and
@@ -38,5 +40,5 @@ def deal_kinds(shares: Floats, clients: int, rng: np.random.Generator) -> NDArra
     points = (rng.random() + np.arange(clients)) / clients * ends[-1]
     # A point may be rounded up to the very end.
     places = np.minimum(np.searchsorted(ends, points, "right"), len(shares) - 1)
-    dealt: NDArray[np.intp] = order[places][rng.permutation(clients)]
-    return dealt
+    assigned: NDArray[np.intp] = order[places][rng.permutation(clients)]
+    return assigned

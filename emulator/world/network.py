@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -12,13 +10,13 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 import simpy
-from simpy.events import NORMAL
 
-from emulator.world.fleet import Fan, Leg
+from emulator.world.fleet import ClientRoutes, Leg
 from emulator.world.overtime import OverTime
+from emulator.world.simpy_internals import happens_at
 
 Instants = npt.NDArray[np.float64] | float  # seconds on the emulated clock: one for each of several, or one for all
-Places = npt.NDArray[np.int64] | slice  # of transfers in a fan
+Places = npt.NDArray[np.int64] | slice  # of transfers to or from several clients
 Known = Callable[[Places, Instants], None]  # takes some places and their arrivals
 
 EVERYONE = slice(None)
@@ -36,19 +34,19 @@ class Network(Protocol):
     def peak_bps(self, leg: Leg) -> float:
         """The highest bandwidth that a leg ever has."""
 
-    def transfer_all(self, fan: Fan, size_bytes: int, starts_s: Instants | None = None) -> simpy.Event:
+    def transfer_all(self, routes: ClientRoutes, size_bytes: int, starts_s: Instants | None = None) -> simpy.Event:
         """The same for several transfers at once: happens when all have arrived, with the instants of the arrivals.
 
-        They start now or, where they are `apart`, each at an instant of its own from now on.
+        They start now or, where they are `independent`, each at an instant of its own from now on.
         """
 
-    def transfer_each(self, fan: Fan, size_bytes: int, known: Known) -> None:
+    def transfer_each(self, routes: ClientRoutes, size_bytes: int, known: Known) -> None:
         """Several transfers that start now: ``known`` is called for some of them after others, until it was called for all.
 
         It is called as soon as nobody can be in their way any more: no later than at the first of these arrivals.
         """
 
-    def apart(self, fan: Fan) -> bool:
+    def independent(self, routes: ClientRoutes) -> bool:
         """Whether transfers that start later would be known now to be in nobody's way, nor anybody in theirs."""
 
     def stuck(self) -> dict[str, int]:
@@ -87,22 +85,22 @@ class DedicatedNetwork:
         """See `Network.peak_bps`."""
         return leg.bandwidth_bps
 
-    def transfer_all(self, fan: Fan, size_bytes: int, starts_s: Instants | None = None) -> simpy.Event:
+    def transfer_all(self, routes: ClientRoutes, size_bytes: int, starts_s: Instants | None = None) -> simpy.Event:
         """See `Network.transfer_all`."""
-        arrivals_s = self._arrivals_s(fan, size_bytes, self._env.now if starts_s is None else starts_s)
+        arrivals_s = self._arrivals_s(routes, size_bytes, self._env.now if starts_s is None else starts_s)
         return happens_at(self._env, last(arrivals_s), arrivals_s)
 
-    def transfer_each(self, fan: Fan, size_bytes: int, known: Known) -> None:
+    def transfer_each(self, routes: ClientRoutes, size_bytes: int, known: Known) -> None:
         """See `Network.transfer_each`."""
-        known(EVERYONE, self._arrivals_s(fan, size_bytes, self._env.now))
+        known(EVERYONE, self._arrivals_s(routes, size_bytes, self._env.now))
 
-    def _arrivals_s(self, fan: Fan, size_bytes: int, starts_s: Instants) -> Instants:
-        common_bps = min((leg.bandwidth_bps for leg in fan.pattern.common), default=np.inf)
-        return starts_s + (latencies_s(fan, self._rng) + 8 * size_bytes / np.minimum(fan.own_bps, common_bps))
+    def _arrivals_s(self, routes: ClientRoutes, size_bytes: int, starts_s: Instants) -> Instants:
+        common_bps = min((leg.bandwidth_bps for leg in routes.pattern.common), default=np.inf)
+        return starts_s + (latencies_s(routes, self._rng) + 8 * size_bytes / np.minimum(routes.own_bps, common_bps))
 
-    def apart(self, fan: Fan) -> bool:
-        """See `Network.apart`. Jitter is drawn when a transfer starts."""
-        return fan.pattern.latency_s is not None
+    def independent(self, routes: ClientRoutes) -> bool:
+        """See `Network.independent`. Jitter is drawn when a transfer starts."""
+        return routes.pattern.latency_s is not None
 
     def stuck(self) -> dict[str, int]:
         """See `Network.stuck`. Dedicated links do not change over time."""
@@ -133,15 +131,15 @@ def latency_s(
 
 
 def latencies_s(
-    fan: Fan,
+    routes: ClientRoutes,
     rng: np.random.Generator,
     now: float = 0.0,
     over_time: Mapping[str, OverTime] = MappingProxyType({}),
 ) -> Instants:
     """The latencies of several transfers, each as `latency_s` gives it, drawn one after another where there is jitter."""
-    if fan.pattern.latency_s is None:
-        return np.array([latency_s(fan.pattern.route, rng, now, over_time) for _ in fan.clients])
-    return latency_s(fan.pattern.route, rng, now, over_time) if over_time else fan.pattern.latency_s
+    if routes.pattern.latency_s is None:
+        return np.array([latency_s(routes.pattern.route, rng, now, over_time) for _ in routes.clients])
+    return latency_s(routes.pattern.route, rng, now, over_time) if over_time else routes.pattern.latency_s
 
 
 def at(instants_s: Instants, places: Places) -> Instants:
@@ -152,18 +150,3 @@ def at(instants_s: Instants, places: Places) -> Instants:
 def last(instants_s: Instants) -> float:
     """The last of several instants."""
     return float(np.maximum.reduce(instants_s)) if isinstance(instants_s, np.ndarray) else float(instants_s)
-
-
-def happens_at(env: simpy.Environment, instant_s: float, value: object = True) -> simpy.Event:
-    """An event that happens at an instant, exactly: a delay would be added to the clock, and be rounded once more.
-
-    It never happens where the instant is infinitely far away.
-    """
-    if instant_s == math.inf:
-        return simpy.Event(env)
-    if instant_s < env.now:
-        raise ValueError(f"{instant_s} s is over: it is {env.now} s")
-    event = simpy.Event(env)
-    event._ok, event._value = True, value
-    heapq.heappush(env._queue, (instant_s, NORMAL, next(env._eid), event))
-    return event

@@ -71,10 +71,10 @@ class Spells:
         return bisect_right(self._edges, t)
 
 
-def merged(spells: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Spells in order, with those that overlap or touch made one."""
+def merge_intervals(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Intervals (start and end) in order, with those that overlap or touch made one."""
     result: list[tuple[float, float]] = []
-    for start, end in sorted(spells):
+    for start, end in sorted(intervals):
         if result and start <= result[-1][1]:
             result[-1] = (result[-1][0], max(end, result[-1][1]))
         else:

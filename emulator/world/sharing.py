@@ -30,16 +30,21 @@ import simpy
 from simpy.events import EventPriority
 
 from emulator.world.cohorts import Cohorts
-from emulator.world.fleet import Fan, Leg
-from emulator.world.flows import NOTHING_BITS, Bundle, Flow, Link, Solo, connected, happen, max_min, succeed
-from emulator.world.network import Instants, Known, Transfer, latencies_s, latency_s
-from emulator.world.overtime import OverTime, Product, next_not_zero
+from emulator.world.fleet import ClientRoutes, Leg
+from emulator.world.flows import NOTHING_BITS, Bundle, Flow, Link, LoneFlow, connected, max_min
+from emulator.world.links import Links
+from emulator.world.network import Instants, Known, Transfer
+from emulator.world.overtime import OverTime, next_not_zero
+from emulator.world.simpy_internals import happen, succeed_after
 
 _AFTER_ALL_ELSE = EventPriority(5)  # rates are worked out after everything else that happens at an instant
 
 
 class SharedNetwork:
-    """Carries flows over links. `transfer` is what the world uses; `send` and `stop` give more control."""
+    """Carries flows over links. `transfer` is what the world uses; `send` and `stop` give more control.
+
+    ``links`` are those that routes have crossed.
+    """
 
     def __init__(
         self,
@@ -53,14 +58,9 @@ class SharedNetwork:
 
         ``factors`` multiply the bandwidth of links, whatever it is.
         """
+        self.links = Links(env, rng, capacities or {}, latencies or {}, factors or {})
         self._env = env
-        self._rng = rng
-        self._capacities = capacities or {}
-        self._latencies = latencies or {}
-        self._factors = factors or {}
-        self._links: dict[str, Link] = {}
         self._bundles: dict[tuple[object, ...], Bundle] = {}
-        self._routes: dict[int, tuple[Sequence[Leg], tuple[Link, ...]]] = {}
         self._numbers = itertools.count()
         self._new: list[Flow] = []
         self._dirty: dict[Link, None] = {}
@@ -73,8 +73,8 @@ class SharedNetwork:
 
     def transfer(self, route: Sequence[Leg], size_bytes: int) -> simpy.Event:
         """An event that happens when the last byte has arrived."""
-        after_s = latency_s(route, self._rng, self._env.now, self._latencies)
-        links = self.links_of(route)
+        after_s = self.links.latency_s(route)
+        links = self.links.of(route)
         self._cohorts.make_way(links)
         if size_bytes and all(link.free for link in links):
             return self._alone(links, 8.0 * size_bytes, after_s)
@@ -83,58 +83,37 @@ class SharedNetwork:
 
     def start(self, route: Sequence[Leg], size_bytes: int) -> Transfer:
         """See `Network.start`."""
-        after_s = latency_s(route, self._rng, self._env.now, self._latencies)
+        after_s = self.links.latency_s(route)
         flow = self.send(route, size_bytes)
         return Transfer(self._later(flow, after_s), lambda: int(self.stop(flow)))
 
     def peak_bps(self, leg: Leg) -> float:
         """See `Network.peak_bps`."""
-        capacity = self._capacities.get(leg.link)
-        return leg.bandwidth_bps if capacity is None else capacity.peak
+        return self.links.peak_bps(leg)
 
     def _later(self, flow: Flow, after_s: float) -> simpy.Event:
         """An event that happens so many seconds after the flow's last byte has left."""
         if after_s == 0:
             return flow.done
         arrived = self._env.event()
-        flow.done.callbacks.append(lambda _: self._env.schedule(succeed(arrived), delay=after_s))
+        flow.done.callbacks.append(lambda _: succeed_after(arrived, after_s))
         return arrived
 
-    def transfer_all(self, fan: Fan, size_bytes: int, starts_s: Instants | None = None) -> simpy.Event:
+    def transfer_all(self, routes: ClientRoutes, size_bytes: int, starts_s: Instants | None = None) -> simpy.Event:
         """See `Network.transfer_all`."""
-        return self._cohorts.transfer_all(fan, size_bytes, starts_s)
+        return self._cohorts.transfer_all(routes, size_bytes, starts_s)
 
-    def transfer_each(self, fan: Fan, size_bytes: int, known: Known) -> None:
+    def transfer_each(self, routes: ClientRoutes, size_bytes: int, known: Known) -> None:
         """See `Network.transfer_each`."""
-        self._cohorts.transfer_each(fan, size_bytes, known)
+        self._cohorts.transfer_each(routes, size_bytes, known)
 
-    def apart(self, fan: Fan) -> bool:
-        """See `Network.apart`."""
-        return self._cohorts.apart(fan)
-
-    def latencies_s(self, fan: Fan) -> Instants:
-        """The latencies of transfers that start now."""
-        return latencies_s(fan, self._rng, self._env.now, self._latencies)
-
-    def steady(self, names: Sequence[str]) -> bool:
-        """Whether links of these names do not change over time."""
-        return all(some.keys().isdisjoint(names) for some in (self._capacities, self._latencies, self._factors) if some)
-
-    def played(self, names: Sequence[str]) -> list[OverTime]:
-        """The bandwidths over time of links of these names; nothing where not all have one, or anything else changes on them."""
-        if not self._capacities or self._factors or not self._latencies.keys().isdisjoint(names):
-            return []
-        found = [self._capacities[name] for name in names if name in self._capacities]
-        return found if len(found) == len(names) else []
-
-    def free(self, names: Sequence[str]) -> bool:
-        """Whether no single flow is on links of these names."""
-        links = self._links
-        return links.keys().isdisjoint(names) or all(links[name].free for name in names if name in links)
+    def independent(self, routes: ClientRoutes) -> bool:
+        """See `Network.independent`."""
+        return self._cohorts.independent(routes)
 
     def send(self, route: Sequence[Leg], size_bytes: int) -> Flow:
         """Puts a flow on the links of a route, now."""
-        links = self.links_of(route)
+        links = self.links.of(route)
         self._cohorts.make_way(links)
         return self.put(links, 8.0 * size_bytes)
 
@@ -152,8 +131,8 @@ class SharedNetwork:
             flow.done.succeed(True)
             return flow
         for link in links:
-            if link.solo is not None:
-                self._join(link.solo)
+            if link.lone is not None:
+                self._join(link.lone)
             link.coming += 1
         self._new.append(flow)
         self._settle_soon()
@@ -163,29 +142,28 @@ class SharedNetwork:
         """A flow that nobody else is in the way of: when it arrives is known at once."""
         now = self._env.now
         rate_bps = min(link.rate_bps for link in links)
-        solo = Solo(links, size_bits, rate_bps, now, after_s, self._env.event())
+        lone = LoneFlow(links, size_bits, rate_bps, now, after_s, self._env.event())
         for link in links:
-            link.solo = solo
-        due = succeed(self._env.event())
-        due.callbacks.append(lambda _: self._arrive(solo))
-        self._env.schedule(due, delay=size_bits / rate_bps + after_s)
-        return solo.arrived
+            link.lone = lone
+        due = self._env.timeout(size_bits / rate_bps + after_s)
+        due.callbacks.append(lambda _: self._arrive(lone))
+        return lone.arrived
 
-    def _arrive(self, solo: Solo) -> None:
+    def _arrive(self, lone: LoneFlow) -> None:
         """The instant that was foreseen for a flow that was alone when it started."""
-        if not solo.joined:
-            solo.leave()
-            happen(solo.arrived)
+        if not lone.joined:
+            lone.leave()
+            happen(lone.arrived)
 
-    def _join(self, solo: Solo) -> None:
+    def _join(self, lone: LoneFlow) -> None:
         """Somebody comes to a link of a flow that was alone: from now on it is a flow like others, with what is left of it."""
-        solo.leave()
-        left_bits = solo.size_bits - solo.rate_bps * (self._env.now - solo.start_s)
+        lone.leave()
+        left_bits = lone.size_bits - lone.rate_bps * (self._env.now - lone.start_s)
         if left_bits <= NOTHING_BITS:  # its bytes have left, only its latency is not over yet
             return
-        solo.joined = True  # its arrival was foreseen too early
-        flow = self.put(solo.links, left_bits)
-        flow.done.callbacks.append(lambda _: self._env.schedule(succeed(solo.arrived), delay=solo.after_s))
+        lone.joined = True  # its arrival was foreseen too early
+        flow = self.put(lone.links, left_bits)
+        flow.done.callbacks.append(lambda _: succeed_after(lone.arrived, lone.after_s))
 
     def stop(self, flow: Flow) -> float:
         """Takes a flow off its links; returns the bytes that it has sent. Its ``done`` never happens."""
@@ -205,7 +183,7 @@ class SharedNetwork:
 
     def stuck(self) -> dict[str, int]:
         """See `Network.stuck`."""
-        return {name: link.crossing for name, link in self._links.items() if link.dead and link.flows}
+        return self.links.stuck()
 
     def rate_bps(self, flow: Flow) -> float:
         """What a flow is sent a second, now."""
@@ -213,33 +191,15 @@ class SharedNetwork:
 
     def load_bps(self, name: str) -> float:
         """What a link carries, now."""
-        link = self._links.get(name)
+        link = self.links.find(name)
         return 0.0 if link is None else sum(self.rate_bps(f) * f.count for f in link.flows)
-
-    def links_of(self, route: Sequence[Leg]) -> tuple[Link, ...]:
-        """The links of a route."""
-        known = self._routes.get(id(route))
-        if known is None or known[0] is not route:
-            links = tuple(dict.fromkeys(self._link(leg) for leg in route))
-            known = self._routes[id(route)] = (route, links)
-        return known[1]
-
-    def _link(self, leg: Leg) -> Link:
-        link = self._links.get(leg.link)
-        if link is None:
-            capacity = self._capacities.get(leg.link, leg.bandwidth_bps)
-            if leg.link in self._factors:
-                capacity = Product([capacity, self._factors[leg.link]])
-            link = self._links[leg.link] = Link(leg.link, capacity)
-            link.rate_bps = capacity if isinstance(capacity, float | int) else capacity.at(self._env.now)
-        return link
 
     def _settle_soon(self) -> None:
         if not self._settling:
             self._settling = True
-            event = succeed(self._env.event())
+            event = self._env.event()
             event.callbacks.append(lambda _: self._settle())
-            self._env.schedule(event, priority=_AFTER_ALL_ELSE)
+            succeed_after(event, 0.0, _AFTER_ALL_ELSE)
 
     def _settle(self) -> None:
         """Takes in all that came and went at this instant, and gives every flow that it touches its new rate."""
@@ -273,9 +233,7 @@ class SharedNetwork:
             link.dead = link.rate_bps == 0 and change == math.inf
             if change < math.inf:
                 link.watched = True
-                event = succeed(self._env.event())
-                event.callbacks.append(lambda _: self._changed(link))
-                self._env.schedule(event, delay=change - now)
+                self._env.timeout(change - now).callbacks.append(lambda _: self._changed(link))
 
     def _changed(self, link: Link) -> None:
         """A link's bandwidth has changed: flows that had it for themselves have another bandwidth of their own now.
@@ -385,9 +343,8 @@ class SharedNetwork:
             heapq.heappop(self._ends)
         if self._ends and self._ends[0][0] < self._wakes_at:
             self._wakes_at = self._ends[0][0]
-            self._wake = succeed(self._env.event())
+            self._wake = self._env.timeout(max(0.0, self._wakes_at - self._env.now))
             self._wake.callbacks.append(self._finish_flows)
-            self._env.schedule(self._wake, delay=max(0.0, self._wakes_at - self._env.now))
 
     def _finish_flows(self, wake: simpy.Event) -> None:
         """Ends every flow that is due now."""

@@ -3,6 +3,8 @@
 Every request returns a SimPy event that happens when the activity is over, with True where it is done and False where it was
 lost on the way: somebody went offline or crashed, a link went out, or nobody waits for it any longer (`World.give_up`). Its
 ledger row is written at that moment, so an activity that a run's end cuts off leaves no row.
+
+A client's device does one computation at a time, in the order in which they were asked for (`emulator.world.device_queues`).
 """
 
 from __future__ import annotations
@@ -11,25 +13,29 @@ import math
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import simpy
 
 from devices.compute import PASSES, flops_s, inference_s, training_s
-from emulator.contracts.world import GroupOperation, OperationCost
-from emulator.ledger import BROKEN, COMPUTE, DONE, GROUP_OPERATION, TRANSFER, Ledger, Tag
+from emulator.ledger import BROKEN, COMPUTE, DONE, TRANSFER, Ledger, Tag
 from emulator.world.activities import Activities, Place
 from emulator.world.batch import Batch
 from emulator.world.clock import SHOWN, Clock, Request
+from emulator.world.device_queues import Begun, DeviceQueues, Job
 from emulator.world.disturbances import Disturbances
 from emulator.world.fleet import CLOUD, Fleet, Leg, Numbers
-from emulator.world.network import Instants, Network, happens_at
+from emulator.world.network import Instants, Network
 from emulator.world.overtime import OverTime, Product, next_not_zero, time_to_accumulate
+from emulator.world.simpy_internals import happens_at
 
+T = TypeVar("T")
 Steps = Generator[simpy.Event, Any, Any]  # a SimPy process
+StepsTo = Generator[simpy.Event, Any, T]  # one that returns a T
 
 _GIVEN_UP = "nobody waits for the group any longer"
 
@@ -73,6 +79,7 @@ class World:
         slowed = self._disturbances.speeds
         self._speeds = {**speeds, **{c: Product([f[c] for f in (speeds, slowed) if c in f]) for c in slowed}}
         self._activities: Activities | None = None
+        self.devices = DeviceQueues(len(fleet.client_names))
         self._given_up: set[tuple[int, int]] = set()  # round and group
         self.asked: deque[Request] = env.asked if isinstance(env, Clock) else deque(maxlen=1)
         if self._disturbances.any:
@@ -241,15 +248,23 @@ class World:
                 )
 
     def train(
-        self, client: int, samples: int, epochs: int, batch_size: int, tag: Tag, step_flops: int = 0
+        self,
+        client: int,
+        samples: int,
+        epochs: int,
+        batch_size: int,
+        tag: Tag,
+        step_flops: int = 0,
+        begun: Begun | None = None,
     ) -> simpy.Event:
         """Local training on a client's device: so many epochs over so many samples of the workload's model.
 
-        ``step_flops`` is what the local rule computes for each parameter in each step, beside the gradient.
+        ``step_flops`` is what the local rule computes for each parameter in each step, beside the gradient. ``begun`` is called
+        when the device begins with it.
         """
         device = self.fleet.client_devices[client]
         seconds = training_s(device, self.workload.flops(batch_size, step_flops), samples, batch_size, epochs)
-        return self._busy(COMPUTE, client, seconds, tag, samples * epochs)
+        return self.busy(COMPUTE, client, seconds, tag, samples * epochs, begun)
 
     def fastest_s(
         self, client: int, server: str, down_bytes: int, up_bytes: int, samples: int, epochs: int, batch_size: int
@@ -273,14 +288,16 @@ class World:
         fixed_s = sum(leg.latency_s for leg in route if leg.jitter is None)
         return fixed_s + 8 * size_bytes / min(self.network.peak_bps(leg) for leg in route)
 
-    def predict(self, client: int, flops: float, samples: int, batch_size: int, tag: Tag) -> simpy.Event:
+    def predict(
+        self, client: int, flops: float, samples: int, batch_size: int, tag: Tag, begun: Begun | None = None
+    ) -> simpy.Event:
         """Other work on a client's device than training: so many FLOPs for each sample, in one pass (a prediction)."""
         seconds = inference_s(self.fleet.client_devices[client], flops, samples, batch_size)
-        return self._busy(COMPUTE, client, seconds, tag, samples)
+        return self.busy(COMPUTE, client, seconds, tag, samples, begun)
 
-    def compute(self, client: int, flops: float, samples: int, tag: Tag) -> simpy.Event:
+    def compute(self, client: int, flops: float, samples: int, tag: Tag, begun: Begun | None = None) -> simpy.Event:
         """Other work on a client's device, by its floating-point operations in all; over so many samples, for the ledger."""
-        return self._busy(COMPUTE, client, flops_s(self.fleet.client_devices[client], flops), tag, samples)
+        return self.busy(COMPUTE, client, flops_s(self.fleet.client_devices[client], flops), tag, samples, begun)
 
     def serve(self, server: str, flops: float, tag: Tag) -> simpy.Event:
         """Computation on a server's device: so many floating-point operations at its effective speed."""
@@ -288,77 +305,54 @@ class World:
         self.asked.append(Request(COMPUTE, server, "", tag))
         return _then(self._timeout(seconds), lambda: self.ledger.add(COMPUTE, server, start, self.now, tag))
 
-    def group_operation(
-        self, aggregator: str, members: Sequence[int], operation: GroupOperation, vectors: int, size: int, tag: Tag
+    def busy(
+        self, kind: str, client: int, seconds: float, tag: Tag, samples: int = 0, begun: Begun | None = None
     ) -> simpy.Event:
-        """A group operation between clients and their aggregator: all compute, then all send, then all receive.
+        """A client at work for so many seconds, more where its device is slower than its profile says; one thing at a time.
 
-        ``vectors`` says how many vectors of the model's size each member brings, ``size`` of how many members the operation
-        was planned. The event has the members that stayed to the end as its value.
+        ``kind`` is that of the ledger's row; ``begun`` is called when the device begins.
         """
-        costs = self._costs(aggregator, members, operation, vectors, size, 0)
-        return self.env.process(
-            self._operate(aggregator, dict(zip(members, costs, strict=True)), tag.but(operation.kind))
-        )
-
-    def recovery(
-        self, aggregator: str, members: Sequence[int], operation: GroupOperation, vectors: int, size: int, tag: Tag
-    ) -> simpy.Event:
-        """What those who are left of ``size`` members pay, beside `group_operation`, for those who dropped out."""
-        whole = self._costs(aggregator, members, operation, vectors, size, 0)
-        with_drops = self._costs(aggregator, members, operation, vectors, size, size - len(members))
-        extra = [
-            OperationCost(b.seconds - a.seconds, b.up_bytes - a.up_bytes, b.down_bytes - a.down_bytes)
-            for a, b in zip(whole, with_drops, strict=True)
-        ]
-        tag = tag.but(f"{operation.kind}-recovery")
-        return self.env.process(self._operate(aggregator, dict(zip(members, extra, strict=True)), tag))
-
-    def _costs(
-        self, aggregator: str, members: Sequence[int], operation: GroupOperation, vectors: int, size: int, dropped: int
-    ) -> list[OperationCost]:
-        kinds = self.batch.kind_of[list(members)].tolist()
-        return self.batch.costs(operation, self.fleet.device(aggregator), kinds, vectors, size, dropped)
-
-    def _operate(self, aggregator: str, costs: Mapping[int, OperationCost], tag: Tag) -> Steps:
-        left, names = list(costs), self.fleet.client_names
-        for stage in ("seconds", "up_bytes", "down_bytes"):
-            work = {c: getattr(costs[c], stage) for c in left}
-            work = {c: amount for c, amount in work.items() if amount > 0}
-            if stage == "seconds":
-                events = {c: self._busy(GROUP_OPERATION, c, seconds, tag) for c, seconds in work.items()}
-            elif stage == "up_bytes":
-                events = {c: self.send(names[c], aggregator, count, tag) for c, count in work.items()}
-            else:
-                events = {c: self.send(aggregator, names[c], count, tag) for c, count in work.items()}
-            results = yield self.env.all_of(events.values())
-            left = [c for c in left if c not in events or results[events[c]]]
-        return left
-
-    def _busy(self, kind: str, client: int, seconds: float, tag: Tag, samples: int = 0) -> simpy.Event:
-        """A client at work for so many seconds, more where its device is slower than its profile says."""
-        start, who = self.now, self.fleet.client_names[client]
+        who = self.fleet.client_names[client]
         self.asked.append(Request(kind, who, "", tag))
-        end = self._end_of_work(client, seconds)
         if self._activities is None:
+            start = self.devices.start_s(client, self.now)
+            end = self._end_of_work(client, seconds, start)
+            self.devices.free_at_s[client] = end
+            if begun is not None:
+                if start == self.now:
+                    begun()
+                else:
+                    _then(happens_at(self.env, start), begun)
             return _then(
                 happens_at(self.env, end), lambda: self.ledger.add(kind, who, start, self.now, tag, samples=samples)
             )
         if (tag.round, tag.group) in self._given_up:
             return self._lost(_GIVEN_UP)
-        if not self._disturbances.up(who, start):
+        if not self._disturbances.up(who, self.now):
             return self._lost(f"{who} is down")
+        job = Job(self.env, partial(self._end_of_work, client, seconds), begun, self.devices.busy(client))
+        self.devices.put(client, job)
+
+        def book(status: str, share: float) -> None:
+            if job.started:
+                done = int(samples * share)
+                self.ledger.add(kind, who, job.start_s, self.now, tag, samples=done, status=status)
+            self.devices.remove(client, job, self._disturbances.up(who, self.now))
 
         def cut_off() -> None:
-            share = (self.now - start) / (end - start) if end > start else 1.0
-            self.ledger.add(kind, who, start, self.now, tag, samples=int(samples * share), status=BROKEN)
+            whole_s = job.end_s - job.start_s
+            book(BROKEN, (self.now - job.start_s) / whole_s if whole_s > 0 else 1.0)
 
-        return self._activities.begin(
-            happens_at(self.env, end),
-            (who, (tag.round, tag.group)),
-            lambda: self.ledger.add(kind, who, start, self.now, tag, samples=samples),
-            cut_off,
-        )
+        return self._activities.begin(job.ends, (who, (tag.round, tag.group)), lambda: book(DONE, 1.0), cut_off)
+
+    def occupy(
+        self, clients: Numbers, starts_s: Instants, seconds: npt.NDArray[np.float64]
+    ) -> tuple[Instants, npt.NDArray[np.float64]]:
+        """Has clients do so many seconds of work, each from an instant on or as soon as its device is free; from when to when."""
+        starts_s = self.devices.starts_s(clients, starts_s)
+        ends_s = self.ends_of_work(clients, starts_s, seconds)
+        self.devices.free_at_s[clients] = ends_s
+        return starts_s, ends_s
 
     def ends_of_work(
         self, clients: Numbers, starts_s: Instants, seconds: npt.NDArray[np.float64]
@@ -373,9 +367,9 @@ class World:
                     ends_s[i] = time_to_accumulate(speed, float(begun_s[i]), float(seconds[i]))
         return ends_s
 
-    def _end_of_work(self, client: int, seconds: float) -> float:
+    def _end_of_work(self, client: int, seconds: float, start_s: float) -> float:
         speed = self._speeds.get(client)
-        return self.now + seconds if speed is None else time_to_accumulate(speed, self.now, seconds)
+        return start_s + seconds if speed is None else time_to_accumulate(speed, start_s, seconds)
 
     def _lost(self, why: str) -> simpy.Event:
         """An event that happens at once, with False: what was asked for last is lost."""

@@ -18,9 +18,9 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from analysis import printed
-from analysis.clusters import clustering_rounds, final_clusters, tree, true_clusters, weights_kept
+from analysis.cluster_history import clustering_rounds, final_clusters, tree, true_clusters, weights_kept
 from analysis.figures import draw_folders
-from analysis.plots import clusters, cost_accuracy, grid_table, similarity, stability, trials
+from analysis.plots import cluster_tree, cost_accuracy, grid_table, similarity, stability, trials
 from analysis.plots.groups import LABEL_COLOURS
 from analysis.report import report
 from analysis.runs import load_run
@@ -236,7 +236,7 @@ def test_a_report_shows_the_tree(tmp_path: Path) -> None:
 
 
 def test_bands_are_as_high_as_clusters_have_clients(tmp_path: Path) -> None:
-    figure = clusters.plot([write_clustered(tmp_path / "a")])
+    figure = cluster_tree.plot([write_clustered(tmp_path / "a")])
     [box] = figure.axes
     assert box.get_xlabel() == "Global round"
     assert legend(figure) == ["true cluster 0", "true cluster 1"]
@@ -253,19 +253,19 @@ def test_bands_are_as_high_as_clusters_have_clients(tmp_path: Path) -> None:
 
 
 def test_a_tree_against_time_and_with_one_layer(tmp_path: Path) -> None:
-    figure = clusters.plot([write_clustered(tmp_path / "a", TREE[:3])], "time")
+    figure = cluster_tree.plot([write_clustered(tmp_path / "a", TREE[:3])], "time")
     [box] = figure.axes
     assert box.get_xlabel() == "Emulated time (s)"
     assert max(b[2] for b in bands(box)) == pytest.approx(100)
     assert "ref. 2" in texts(box)
     assert "all splits by layer 7" in figure.legends[0].get_title().get_text().replace("\n", " ")
     with pytest.raises(InputError, match="'round' or 'time'"):
-        clusters.plot([tmp_path / "a"], "cost")
+        cluster_tree.plot([tmp_path / "a"], "cost")
 
 
 @pytest.mark.parametrize("truth", [tuple(i % 4 for i in range(20)), None])
 def test_a_tree_of_twenty_leaves_is_legible(tmp_path: Path, truth: tuple[int, ...] | None) -> None:
-    figure = clusters.plot([write_clustered(tmp_path / "a", alone(20), truth, rounds=16)], path=tmp_path / "a.png")
+    figure = cluster_tree.plot([write_clustered(tmp_path / "a", alone(20), truth, rounds=16)], path=tmp_path / "a.png")
     [box] = figure.axes
     leaves = [b for b in bands(box) if b[1] <= 15 <= b[2]]
     assert [b[4] - b[3] for b in leaves] == pytest.approx([1.0] * 20)
@@ -288,7 +288,7 @@ def test_clusters_that_cross_never_lie_on_each_other(tmp_path: Path) -> None:
         (7, (3, 6), "merge", 8, (0, 1, 2, 9, 10, 11), "", None),
         (8, (4,), "kept", 8, (3, 4, 5), "", None), (9, (5,), "kept", 8, (6, 7, 8), "", None),
     )  # fmt: skip
-    [box] = clusters.plot([write_clustered(tmp_path / "a", rows, (0, 0, 0, 1, 1, 1, 2, 2, 2, 0, 0, 0))]).axes
+    [box] = cluster_tree.plot([write_clustered(tmp_path / "a", rows, (0, 0, 0, 1, 1, 1, 2, 2, 2, 0, 0, 0))]).axes
     for x in (1.0, 4.0, 5.5, 7.0, 9.0):
         edges = sorted((bottom, top) for _, left, right, bottom, top in bands(box) if left <= x <= right)
         assert sum(top - bottom for bottom, top in edges) == pytest.approx(12)

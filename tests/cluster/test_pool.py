@@ -31,16 +31,17 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_shares_are_even_and_clients_stay_at_home_as_far_as_that_goes() -> None:
-    from emulator.learning.workers import deal_near
+    from emulator.learning.workers import assign_jobs_near
 
-    hands = ["a", "a", "b", "b"]
-    assert deal_near([1.0] * 8, [""] * 8, hands) == [[0, 4], [1, 5], [2, 6], [3, 7]]
-    assert deal_near([1.0] * 8, ["b", "a"] * 4, hands) == [[1, 5], [3, 7], [0, 4], [2, 6]]
-    everybody_at_a = deal_near([1.0] * 8, ["a"] * 8, hands)
+    workers = ["a", "a", "b", "b"]
+    assert assign_jobs_near([1.0] * 8, [""] * 8, workers) == [[0, 4], [1, 5], [2, 6], [3, 7]]
+    assert assign_jobs_near([1.0] * 8, ["b", "a"] * 4, workers) == [[1, 5], [3, 7], [0, 4], [2, 6]]
+    everybody_at_a = assign_jobs_near([1.0] * 8, ["a"] * 8, workers)
     assert sorted(map(len, everybody_at_a)) == [2, 2, 2, 2]
-    gone = deal_near([3.0, 2.0, 2.0, 1.0], ["gone"] * 4, ["a", "b"])
+    gone = assign_jobs_near([3.0, 2.0, 2.0, 1.0], ["gone"] * 4, ["a", "b"])
     assert gone == [[0, 3], [1, 2]]
-    assert deal_near([5.0], ["b"], ["a", "b"]) == [[0], []]  # one that is longer than a fair share goes to anybody
+    # One that is longer than a fair share goes to anybody.
+    assert assign_jobs_near([5.0], ["b"], ["a", "b"]) == [[0], []]
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from emulator.contracts.files import TraceFormatFacts
 from emulator.contracts.grouping import FormationFacts, ScheduleFacts, formations
 from emulator.contracts.learning import DataSetFacts, MeasurementFacts, PartitionFacts
 from emulator.contracts.methods import Halves, Patience, Reading
-from emulator.contracts.world import Disorder, OperationCost, Shape
+from emulator.contracts.world import FaultEffect, FleetSize, OperationCost
 from emulator.errors import HflError
 from emulator.grouping.aggregation import SampledGroups
 from emulator.grouping.view import ClientView, GroupView
@@ -57,7 +57,7 @@ GIVEN: dict[str, tuple[Any, ...]] = {
     "method": (None,),
     "attack": (None,),
     "group operation": (None,),
-    "fault": (Shape(3, 1), lambda target: RNG),
+    "fault": (FleetSize(3, 1), lambda target: RNG),
     "trace format": (None,),
     "trace generator": (10.0, RNG),
 }
@@ -98,7 +98,7 @@ def played(found: Any) -> Any:
     return found
 
 
-OUTCOME = SimpleNamespace(model=None, members=(1, 5), samples=3)
+RESULT = SimpleNamespace(model=None, members=(1, 5), samples=3)
 HALVES = Halves([4], [7], None, 1, 0.0)
 
 
@@ -179,8 +179,8 @@ HALVES = Halves([4], [7], None, 1, 0.0)
             "it moves -3 bytes; they must be a whole number and not negative",
         ),
         ("group operation", OperationCost(1.0, 0, 2.5), "it moves 2.5 bytes; they must be a whole number and not"),  # type: ignore[arg-type]
-        ("fault", {}, "it must give a Disorder, and gives {}"),
-        ("fault", Disorder(speeds={3: Spells([])}), "it slows client 3 down, and there are clients 0 to 2"),
+        ("fault", {}, "it must give a FaultEffect, and gives {}"),
+        ("fault", FaultEffect(speeds={3: Spells([])}), "it slows client 3 down, and there are clients 0 to 2"),
         (
             "trace format",
             LatencyMatrix(np.zeros((1, 1))),
@@ -207,8 +207,8 @@ def test_a_plug_in_that_gives_what_it_must_not_is_named(
         ("estimator", np.zeros((2, 4)), "it must give numbers [3, any], and gives [2, 4]"),
         ("estimator", np.zeros(3), "it must give numbers [3, any], and gives [3]"),
         ("estimator", [[0.0], [np.nan], [1.0]], "the estimate of client 1 is not finite (nan or infinite)"),
-        ("in-group training", 3, "it must return an Outcome, or None; it returns 3"),
-        ("in-group training", OUTCOME, "its Outcome has client 5, who is no member of the group"),
+        ("in-group training", 3, "it must return a GroupResult, or None; it returns 3"),
+        ("in-group training", RESULT, "its GroupResult has client 5, who is no member of the group"),
     ],
 )
 def test_what_a_process_returns_is_looked_at_too(
@@ -232,7 +232,7 @@ def test_what_a_process_returns_is_looked_at_too(
         ("waiting", Patience(2, 5.0)),
         ("bipartition", Halves([9, 4], [7], None, 1, 0.0)),
         ("group operation", OperationCost(0.0, 3, 4)),
-        ("fault", Disorder(speeds={2: Spells([(1.0, 2.0)])})),
+        ("fault", FaultEffect(speeds={2: Spells([(1.0, 2.0)])})),
     ],
 )
 def test_what_is_good_comes_back_as_it_is(chosen: Callable[..., AnyChosen], slot: str, value: object) -> None:
@@ -241,7 +241,7 @@ def test_what_is_good_comes_back_as_it_is(chosen: Callable[..., AnyChosen], slot
 
 def test_spells_that_are_not_in_order_are_their_faults_fault(chosen: Callable[..., AnyChosen]) -> None:
     spells = Spells([(1.0, 3.0), (2.0, 4.0)])
-    disorder: Disorder = chosen("fault", lambda *given: Disorder(nodes={"client-0": spells}))(*GIVEN["fault"])
+    disorder: FaultEffect = chosen("fault", lambda *given: FaultEffect(nodes={"client-0": spells}))(*GIVEN["fault"])
     assert disorder.nodes["client-0"].at(2.0) == 0
     with pytest.raises(
         HflError, match=r"^fault 'mine' .*: a spell from 2.0 s to 4.0 s cannot come after one that ends at 3.0"

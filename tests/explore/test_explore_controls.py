@@ -14,9 +14,9 @@ from emulator.errors import InputError
 from emulator.explore.controls import DEVICES, OFF, OPERATION, OWN, SECOND, SHARE, changes_of, controls_of, useless
 from emulator.explore.explorer import Explorer, SupersededError, Training
 from emulator.learning.memo import Memo
-from emulator.replay import place_of
-from emulator.run import execute, metrics_csv
+from emulator.run import execute
 from emulator.run_folder import INTERRUPTED, status_of
+from emulator.run_results import metrics_csv
 from emulator.scenario import Loaded
 from emulator.units import RATE
 
@@ -115,7 +115,7 @@ def test_answers_are_those_of_whatif(explorer: Explorer, tmp_path: Path) -> None
         assert answer.replay is not None
         assert answer.replay.known
         folder = tmp_path / f"whatif-{source.folder.name}"
-        execute(source.what_if(changes), folder, Memo(None), known=dict(source.known))
+        execute(source.what_if(changes).loaded, folder, Memo(None), known=dict(source.known))
         assert metrics_csv(list(answer.replay.metrics)) == (folder / "metrics.csv").read_text()
     one, two = explorer.command(changes).split("\n")
     words = "--set 'topology.links.access.up=1 Mbit/s' --set 'topology.devices={laptop: 0.5, raspberry-pi-4b: 0.5}'"
@@ -137,7 +137,7 @@ def test_training_makes_a_world_known(explorer: Explorer) -> None:
     assert before.replay is not None
     assert not before.replay.known
     source = explorer.sources[0]
-    loaded = source.what_if(changes)
+    changed = source.what_if(changes)
     said: list[str] = []
     over = threading.Event()
     ends: list[str] = []
@@ -146,17 +146,17 @@ def test_training_makes_a_world_known(explorer: Explorer) -> None:
         ends.append(error)
         over.set()
 
-    Training(explorer, [(source, loaded, "one")], said.append, ended)
+    Training(explorer, [(source, changed, "one")], said.append, ended)
     assert over.wait(PATIENCE_S)
     assert ends == [""]
     assert any(text.startswith("one: round ") and text.endswith(" of 4") for text in said)
     (after, _) = explorer.ask(changes, lambda: True).result()
     assert after.replay is not None
     assert after.replay.known
-    assert list(load_run(place_of(source, loaded)).metrics["accuracy"]) == [r["accuracy"] for r in after.replay.metrics]
+    assert list(load_run(changed.folder).metrics["accuracy"]) == [r["accuracy"] for r in after.replay.metrics]
     # Once it is there it is not trained again, and what is stopped before it begins does nothing.
     over.clear()
-    again = Training(explorer, [(source, loaded, "one")], said.append, ended)
+    again = Training(explorer, [(source, changed, "one")], said.append, ended)
     assert over.wait(PATIENCE_S)
     again.stop(wait=True)
     assert ends == ["", ""]
@@ -166,14 +166,14 @@ def test_closing_stops_a_training_that_can_go_on(small: Small, tmp_path: Path) -
     execute(small("stop.rounds=1"), tmp_path / "one", Memo(None), max_workers=1)
     explorer = Explorer([tmp_path / "one"], None)
     source = explorer.sources[0]
-    loaded = source.what_if(["stop.rounds=5000"])
+    changed = source.what_if(["stop.rounds=5000"])
     begun = threading.Event()
     ends: list[str] = []
-    Training(explorer, [(source, loaded, "one")], lambda text: begun.set(), ends.append)
+    Training(explorer, [(source, changed, "one")], lambda text: begun.set(), ends.append)
     assert begun.wait(PATIENCE_S)
     explorer.close()
     assert ends == ["stopped; the same training goes on from where it was"]
-    assert status_of(place_of(source, loaded)) == INTERRUPTED
+    assert status_of(changed.folder) == INTERRUPTED
     assert not explorer.trainings
 
 

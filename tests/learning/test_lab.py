@@ -11,7 +11,7 @@ import torch
 
 from emulator.contracts.learning import LocalRuleChoice
 from emulator.errors import HflError
-from emulator.learning.lab import Handle, Lab, content_key
+from emulator.learning.lab import Handle, Lab, Training, content_key
 from emulator.learning.memo import Memo, RunMemory
 from emulator.scenario import Loaded
 from emulator.scenario.schema import Links
@@ -24,7 +24,7 @@ def make(loaded: Loaded, memo: Memo | None = None) -> Lab:
 
 
 def train(lab: Lab, model: Handle, client: int, rule: LocalRuleChoice, **place: int) -> Handle:
-    return lab.train(model, client, rule, **place)[0]
+    return lab.train(Training(model, client, rule, **place))[0]
 
 
 def test_nothing_is_trained_until_a_value_is_needed(small: Small) -> None:
@@ -38,6 +38,34 @@ def test_nothing_is_trained_until_a_value_is_needed(small: Small) -> None:
     assert lab.trained == 3
     lab.evaluate(mean)
     assert lab.trained == 3
+
+
+def test_what_is_under_way_is_trained_together_with_what_is_needed(small: Small) -> None:
+    loaded = small()
+    lab, alone, rule = make(loaded), make(loaded), loaded.scenario.method.params.local
+    needed, under_way, lost = (train(lab, lab.initial(), c, rule, round=1) for c in range(3))
+    later = train(lab, under_way, 3, rule, round=2)  # its model is not there yet
+    del lost
+    lab.evaluate(needed)
+    assert lab.trained == 2
+    assert under_way.value is not None
+    assert torch.equal(under_way.value, alone.value(train(alone, alone.initial(), 1, rule, round=1)))
+    lab.evaluate(later)
+    assert lab.trained == 3
+
+
+def test_no_more_is_trained_ahead_than_there_is_room_for(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = small()
+    lab, rule = make(loaded), loaded.scenario.method.params.local
+    monkeypatch.setattr("emulator.learning.lab.MEASURED_BYTES", 4 * 4 * lab.model_facts.state_size)
+    handles = [train(lab, lab.initial(), c, rule, round=1) for c in range(8)]
+    lab.value(handles[0])
+    assert lab.trained == 4
+    lab.value(handles[7])  # three are there that nobody has needed yet, and one is needed
+    assert lab.trained == 5
+    del handles[:4]
+    lab.value(handles[0])
+    assert lab.trained == 8
 
 
 def test_values_are_what_training_by_hand_gives(small: Small) -> None:
@@ -54,7 +82,7 @@ def test_two_trainings_in_a_row_equal_one_of_twice_the_epochs(small: Small) -> N
     loaded, double = small("method.local.epochs=2"), small("method.local.epochs=4")
     lab, other = make(loaded), make(double)
     half = train(lab, lab.initial(), 2, loaded.scenario.method.params.local, round=1)
-    whole = train(lab, half, 2, loaded.scenario.method.params.local, round=1, first_epoch=2)
+    whole = train(lab, half, 2, loaded.scenario.method.params.local, round=1, turn=1)
     once = train(other, other.initial(), 2, double.scenario.method.params.local, round=1)
     assert torch.equal(lab.value(whole), other.value(once))
 
@@ -66,7 +94,7 @@ def test_keys_tell_apart_what_differs_and_only_that(small: Small) -> None:
     assert base.key == train(lab, lab.initial(), 0, rule, round=1).key
     others = [
         train(lab, lab.initial(), 1, rule, round=1), train(lab, lab.initial(), 0, rule, round=2),
-        train(lab, lab.initial(), 0, rule, round=1, first_epoch=1), train(lab, base, 0, rule, round=1),
+        train(lab, lab.initial(), 0, rule, round=1, turn=1), train(lab, base, 0, rule, round=1),
     ]  # fmt: skip
     assert len({base.key, *(h.key for h in others)}) == 5
     assert lab.combine([base, others[0]], [0.5, 0.5]).key != lab.combine([base, others[0]], [0.4, 0.6]).key

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from emulator.contracts.learning import MeasurementChoice, MeasurementFacts, measurements, models
 from emulator.errors import InputError
 from emulator.learning import lab as lab_module
-from emulator.learning.bench import Bench
-from emulator.learning.lab import Handle, Lab
+from emulator.learning.lab import Handle, Lab, Training
 from emulator.learning.layers import classifier_of
+from emulator.learning.measured_models import MeasuredModels
 from emulator.learning.memo import Memo, RunMemory
 from emulator.registry import NoParams
 from emulator.scenario import Loaded
@@ -30,7 +30,7 @@ def make(loaded: Loaded, memo: Memo | None = None) -> Lab:
 
 
 def trained(lab: Lab, loaded: Loaded, client: int) -> Handle:
-    return lab.train(lab.initial(), client, loaded.scenario.method.params.local, 0)[0]
+    return lab.train(Training(lab.initial(), client, loaded.scenario.method.params.local, 0))[0]
 
 
 def by_hand(lab: Lab, handle: Handle) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -243,9 +243,9 @@ def test_a_new_version_or_other_parameters_are_measured_anew(small: Small, monke
     monkeypatch.setattr(measurements, "_plugins", dict(measurements._plugins))
     calls = []
 
-    def count(bench: Bench, params: NoParams) -> np.ndarray:
-        calls.append(len(bench.states))
-        return np.array([float(bench.rng.random()), float(len(bench.samples.x))])
+    def count(measured: MeasuredModels, params: NoParams) -> np.ndarray:
+        calls.append(len(measured.states))
+        return np.array([float(measured.rng.random()), float(len(measured.samples.x))])
 
     lab = make(small())
     measurements.register("count", facts=MeasurementFacts(on="test", version=1))(count)

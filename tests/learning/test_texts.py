@@ -14,6 +14,7 @@ from torch import nn
 
 from devices.compute import inference_s
 from emulator import ledger
+from emulator.assembly import assemble
 from emulator.contracts.learning import LocalRuleChoice, local_rules, models
 from emulator.errors import InputError
 from emulator.learning import probe
@@ -28,9 +29,9 @@ from emulator.learning.public import split_public
 from emulator.learning.timing import TimingLab
 from emulator.learning.trainer import Trained, Trainer, TrainingData, TrainJob
 from emulator.learning.workers import WorkerPool
-from emulator.methods.grouped import enquiry
+from emulator.methods.forming import enquiry
 from emulator.methods.session import Session
-from emulator.run import assemble, execute
+from emulator.run import execute
 from emulator.run_folder import prepare
 from emulator.scenario import Loaded
 

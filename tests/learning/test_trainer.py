@@ -17,7 +17,7 @@ from emulator.learning.facts import model_facts
 from emulator.learning.flat import FlatModel
 from emulator.learning.stacked import CannotStackError, StackedModel
 from emulator.learning.trainer import COPIES, Trained, Trainer, TrainingData, TrainJob, Update
-from emulator.learning.workers import WorkerPool, deal
+from emulator.learning.workers import WorkerPool, assign_jobs
 from emulator.rng import stream
 
 # Float32 rounding, grown over a few steps of training; a weight is of the order of 0.1.
@@ -216,7 +216,7 @@ def test_a_worker_that_dies_is_reported() -> None:
 
 
 def test_work_is_dealt_out_evenly() -> None:
-    shares = deal([5, 1, 1, 1, 4, 3, 3], 2)
+    shares = assign_jobs([5, 1, 1, 1, 4, 3, 3], 2)
     assert sorted(n for share in shares for n in share) == list(range(7))
     assert sorted(sum([5, 1, 1, 1, 4, 3, 3][n] for n in share) for share in shares) == [9, 9]
 

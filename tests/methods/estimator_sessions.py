@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 
+from emulator.assembly import assemble
 from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory
 from emulator.methods.grouped import enquiry
 from emulator.methods.session import Session
-from emulator.run import assemble
 from emulator.scenario import Loaded
 
 Small = Callable[..., Loaded]

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from emulator.assembly import assemble
 from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory
 from emulator.methods.session import Session
-from emulator.run import Watcher, assemble, execute
+from emulator.run import Watcher, execute
 from emulator.run_folder import prepare
 from emulator.scenario import Loaded
 

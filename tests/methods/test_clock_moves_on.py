@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from emulator import ledger
+from emulator.assembly import assemble, play
 from emulator.contracts.methods import MethodParams, methods
 from emulator.errors import HflError
 from emulator.learning.memo import Memo, RunMemory
@@ -15,7 +16,7 @@ from emulator.learning.timing import TimingLab
 from emulator.ledger import Row, Tag
 from emulator.methods.session import Session
 from emulator.replay import open_source, replay
-from emulator.run import assemble, execute, play
+from emulator.run import execute
 from emulator.scenario import Loaded
 from emulator.world.clock import EVENTS, EVENTS_A_CLIENT
 from emulator.world.world import Steps

@@ -61,3 +61,34 @@ def test_dividing_is_charged_and_every_cluster_has_its_model_sent(small: Small) 
 def test_rules_with_a_memory_cannot_be_divided(small: Small) -> None:
     with pytest.raises(Exception, match="whose memory belongs to one global model"):
         small(*FEDCLAR, "method.local.kind=scaffold")
+
+
+def test_only_models_that_have_come_back_divide_the_clients(small: Small) -> None:
+    away = "faults=[{kind: client-crash, clients: [2, 5], at: [0 s]}]"
+    session = played(small(*FEDCLAR, "stop.rounds=5", away))
+    dividing = [r for r in session.world.ledger.rows if r.what == "dividing" and r.kind == ledger.COMPUTE]
+    assert {r.who for r in dividing} == {f"client-{c}" for c in range(8) if c not in (2, 5)}
+    done = [r for r in session.world.ledger.rows if r.kind == ledger.COMPUTE and r.status == ledger.DONE]
+    assert session.lab.asked == len(done)
+    truth = session.lab.clients.clusters
+    assert truth is not None
+    later = [r for r in session.world.ledger.rows if r.what == "training" and r.round > 3]
+    groups: dict[tuple[int, int], set[int]] = {}
+    for row in later:
+        groups.setdefault((row.round, row.group), set()).add(int(truth[int(row.who.removeprefix("client-"))]))
+    assert len(groups) > 2
+    assert all(len(clusters) == 1 for clusters in groups.values())
+
+
+def test_a_rule_that_computes_more_in_each_step_takes_longer_to_divide(small: Small) -> None:
+    spans = []
+    for rule in ("sgd", "fedprox"):
+        session = played(small(*FEDCLAR, "stop.rounds=4", f"method.local.kind={rule}"))
+        rows = [r for r in session.world.ledger.rows if r.kind == ledger.COMPUTE and r.round == 4]
+        by_what = {
+            what: {r.who: r.end_s - r.start_s for r in rows if r.what == what} for what in ("dividing", "training")
+        }
+        for who, seconds in by_what["training"].items():
+            assert by_what["dividing"][who] == pytest.approx(seconds, rel=1e-9)
+        spans.append(sum(by_what["dividing"].values()))
+    assert spans[1] > spans[0]

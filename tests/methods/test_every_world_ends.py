@@ -5,19 +5,20 @@ Nothing is trained. Methods that act on what is learned are told random numbers 
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, reject, settings
 
 from emulator import ledger
+from emulator.assembly import assemble, network_of, play
 from emulator.errors import HflError, InputError
 from emulator.ledger import Row
 from emulator.methods.session import Metrics, Session
-from emulator.run import assemble, network_of, play
 from emulator.scenario import Loaded
 from emulator.scenario.presets import presets
-from tests.methods.worlds import BlindLab, Books, CountedClock, loaded, worlds
+from tests.methods.worlds import Books, CountedClock, WitnessLab, loaded, worlds
 
 PRESETS = sorted(presets())
 IN_SUITE, ON_DEMAND = 3, 1000  # examples: of each preset, and in all
@@ -55,10 +56,12 @@ def played(world: Loaded) -> tuple[Session, Books, str]:
 
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("emulator.run.network_of", counted)
-            patch.setattr("emulator.run.new_clock", CountedClock)
+            patch.setattr("emulator.assembly.network_of", counted)
+            patch.setattr("emulator.assembly.new_clock", CountedClock)
             patch.setattr("emulator.methods.forming.RETURNS", 1000)
-            session = assemble(world.scenario, BlindLab(world))
+            lab = WitnessLab(world)
+            session = assemble(world.scenario, lab)
+            lab.now = lambda: session.world.now
             session.on_round = _Forward()
             play(session)
     except InputError as error:
@@ -172,6 +175,42 @@ def check_links(session: Session, rows: list[Row]) -> None:
             assert 8 * (row.bytes - 1) <= peak[row.hop] * (row.end_s - row.start_s) * slack, row
 
 
+def check_devices(session: Session, rows: list[Row]) -> None:
+    """A client's device does one computation at a time."""
+    busy: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.kind in (ledger.COMPUTE, ledger.GROUP_OPERATION) and row.who in session.world.fleet.client_names:
+            busy.setdefault(row.who, []).append(row)
+    for own in busy.values():
+        own.sort(key=lambda row: (row.start_s, row.end_s))
+        for first, second in itertools.pairwise(own):
+            assert first.end_s <= second.start_s, (first, second)
+
+
+def check_work(session: Session, rows: list[Row]) -> None:
+    """Every model that was averaged, looked at or trained on came from work that was done, and had come from there by then."""
+    assert isinstance(session.lab, WitnessLab)
+    done = [row for row in rows if row.status == ledger.DONE]
+    computed: dict[str, list[Row]] = {}
+    sent: dict[str, list[Row]] = {}
+    for row in done:
+        where = {ledger.COMPUTE: computed, ledger.TRANSFER: sent}.get(row.kind)
+        if where is not None:
+            where.setdefault(row.who, []).append(row)
+    for use in set(session.lab.uses):
+        work, who = use.work, session.world.fleet.client_names[use.work.client]
+        distils = work.round < 0  # which takes no time where there is nothing to distil
+        ends = [
+            row.end_s
+            for row in computed.get(who, ())
+            if row.start_s >= work.asked_s and row.end_s <= use.used_s and (distils or row.round == work.round)
+        ] + [work.asked_s] * distils
+        assert ends, (use, "was never computed")
+        if use.by != work.client:
+            arrived = (row for row in sent.get(who, ()) if row.start_s >= min(ends) and row.end_s <= use.used_s)
+            assert any(arrived), (use, "never came")
+
+
 def check_world(text: str) -> None:
     """All of it."""
     session, books, error = played(loaded(text))
@@ -181,6 +220,8 @@ def check_world(text: str) -> None:
     check_sums(session, books, rows)
     check_models(session, rows)
     check_links(session, rows)
+    check_devices(session, rows)
+    check_work(session, rows)
 
 
 @pytest.mark.parametrize("preset", PRESETS)

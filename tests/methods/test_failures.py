@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from emulator import ledger
+from emulator.assembly import assemble
 from emulator.errors import InputError
 from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory
 from emulator.ledger import Row
 from emulator.methods.session import Session
-from emulator.run import assemble
 from emulator.scenario import Loaded
 from tests.methods.playing import played
 
@@ -215,7 +216,7 @@ def test_over_selection_draws_more_and_takes_as_many_as_were_wanted(small: Small
     for t in range(1, 5):
         asked = {r.peer for r in rows(session, ledger.TRANSFER, hop=ledger.SERVER_CLIENT, round=t)}
         assert len(asked) == 6
-    assert session.lab.asked == 4 * 4
+    assert session.lab.trained == 4 * 4
 
 
 def test_the_cloud_need_not_wait_for_every_group(small: Small) -> None:
@@ -338,3 +339,19 @@ def test_rules_with_memory_keep_only_what_came_back(small: Small) -> None:
               "faults=[{kind: client-crash, clients: [3], at: [0 s]}]")
     )  # fmt: skip
     assert [m["loss"] for m in session.metrics] == [m["loss"] for m in alone.metrics]
+
+
+def test_a_client_that_still_pretrains_begins_with_a_round_when_it_is_through(small: Small) -> None:
+    late = played(
+        small("method=fedseq", "data.public=3", "method.estimator={kind: confidence, epochs: 500}", "stop.rounds=3",
+              "faults=[{kind: client-crash, clients: [0, 1, 2, 3], at: [0 s], lasts: 500 ms}]")
+    )  # fmt: skip
+    overlapping = 0
+    for client in range(4):
+        own = sorted((r.start_s, r.end_s, r.what) for r in rows(late, ledger.COMPUTE, f"client-{client}"))
+        assert all(first[1] <= second[0] for first, second in itertools.pairwise(own))
+        whats = [what for _, _, what in own]
+        assert whats[0] == "pretraining"
+        arrivals = rows(late, ledger.TRANSFER, peer=f"client-{client}", what="model")
+        overlapping += any(r.end_s < end for r in arrivals for start, end, what in own if what == "pretraining")
+    assert overlapping  # a model came while the device was still busy

@@ -13,12 +13,13 @@ import pytest
 
 from devices.profile import find_profile
 from emulator import ledger
+from emulator.assembly import assemble
 from emulator.grouping.diagnostics import diagnose, groupings_csv, groups_csv
 from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory
 from emulator.ledger import Row
 from emulator.methods.session import Session
-from emulator.run import assemble, execute
+from emulator.run import execute
 from emulator.scenario import Loaded
 
 Small = Callable[..., Loaded]

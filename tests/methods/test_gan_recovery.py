@@ -11,13 +11,15 @@ from scenario.command import stated
 
 from analysis.plots.recovered import images_of
 from analysis.runs import load_run
+from emulator.assembly import assemble
 from emulator.errors import InputError, ScenarioError
 from emulator.learning.facts import ClientFacts
 from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory
 from emulator.replay import open_source, replay
-from emulator.run import assemble, execute, metrics_csv
-from emulator.run_folder import FILES
+from emulator.run import execute
+from emulator.run_folder import files_of
+from emulator.run_results import metrics_csv
 from emulator.scenario import Loaded
 from tests.methods.playing import cut_off_and_finished
 
@@ -64,7 +66,7 @@ def test_what_was_recovered_is_remembered_and_replayed(small: Small, tmp_path: P
     same = replay(source, source.what_if([]), Memo(None))
     assert metrics_csv(list(same.metrics)) == (tmp_path / "run" / "metrics.csv").read_text()
     assert same.summary == stated(tmp_path / "run")
-    summary = execute(source.what_if([]), tmp_path / "again", Memo(None), known=source.known, max_workers=1)
+    summary = execute(source.what_if([]).loaded, tmp_path / "again", Memo(None), known=source.known, max_workers=1)
     assert summary["trainings"]["computed"] == 0
     for name in ("recovered.csv", "recovered.npy"):
         assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "run" / name).read_bytes()
@@ -77,7 +79,7 @@ def test_a_run_that_was_cut_off_ends_with_the_same_images(small: Small, tmp_path
     cut_off_and_finished(loaded, tmp_path / "cut", after=3)
     execute(loaded, tmp_path / "whole", Memo(None), max_workers=1)
     names = {path.name for path in (tmp_path / "whole").glob("[!.]*")}
-    assert {"recovered.csv", "recovered.npy"} <= names <= set(FILES)
+    assert {"recovered.csv", "recovered.npy"} <= names <= set(files_of(tmp_path / "whole"))
     for name in names - {"manifest.json"}:
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 

@@ -13,6 +13,7 @@ import pytest
 from scenario.command import stated
 
 from analysis.runs import load_run
+from emulator.assembly import assemble
 from emulator.errors import InputError, ScenarioError
 from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory
@@ -21,7 +22,8 @@ from emulator.methods.session import Session
 from emulator.methods.training import Group
 from emulator.replay import open_source, replay
 from emulator.rng import stream
-from emulator.run import assemble, execute, metrics_csv
+from emulator.run import execute
+from emulator.run_results import metrics_csv
 from emulator.scenario import Loaded
 from tests.methods.playing import cut_off_and_finished, played
 
@@ -166,7 +168,7 @@ def test_a_replay_gives_the_numbers_of_the_run(small: Small, tmp_path: Path) -> 
     for change in ("attacks=null", "attacks.clients=0.2", "attacks.swap=[[0, 2]]"):  # other labels are other trainings
         other = replay(source, source.what_if([change]), Memo(None))
         assert other.missing > 0
-        execute(source.what_if([change]), tmp_path / change, Memo(None), max_workers=1)
+        execute(source.what_if([change]).loaded, tmp_path / change, Memo(None), max_workers=1)
         assert (tmp_path / change / "metrics.csv").read_text() != (tmp_path / "run" / "metrics.csv").read_text()
     assert replay(source, source.what_if([]), Memo(None)).known
 

@@ -11,10 +11,10 @@ import pytest
 from emulator.contracts.learning import LocalRuleChoice
 from emulator.contracts.methods import Reading
 from emulator.learning.facts import ModelFacts
-from emulator.learning.lab import Handle, Lab
+from emulator.learning.lab import Handle, Lab, Training
 from emulator.learning.memo import Memo, RunMemory
 from emulator.learning.recipes import Handle as AnyHandle
-from emulator.methods.merging import merged
+from emulator.methods.merging import clusters_to_merge
 from emulator.methods.splitting import ConvergenceParams, Record, ReferenceParams, Watch, convergence, matrix, reference
 from emulator.registry import NoParams
 from emulator.rng import stream
@@ -44,7 +44,7 @@ def updates_of(loaded: Loaded, rounds: int) -> np.ndarray:
     samples = lab.clients.samples
     model, found = lab.initial(), []
     for t in range(1, rounds + 1):
-        trained = [lab.train(model, c, rule, t)[0] for c in clients]
+        trained = [lab.train(Training(model, c, rule, t))[0] for c in clients]
         before = lab.value(model).double().numpy()
         found.append(np.stack([lab.value(h).double().numpy() - before for h in trained]))
         model = lab.combine(trained, [int(n) / int(samples.sum()) for n in samples])
@@ -213,14 +213,14 @@ def test_stability_may_be_judged_by_the_mean_over_members(small: Small) -> None:
     ],
 )
 def test_which_clusters_are_merged(similar: list[list[float]], sizes: list[int], expected: list[list[int]]) -> None:
-    assert sorted(merged(np.array(similar), sizes)) == sorted(expected)
+    assert sorted(clusters_to_merge(np.array(similar), sizes)) == sorted(expected)
 
 
 def test_cosines_and_lengths_are_those_of_the_vectors(small: Small) -> None:
     loaded = small(*HICFL)
     lab = Lab(loaded.scenario, RunMemory(Memo(None)), max_workers=1)
     rule: LocalRuleChoice = loaded.scenario.method.params.local
-    handles = [lab.initial(), *(lab.train(lab.initial(), c, rule, 1)[0] for c in (0, 5))]
+    handles = [lab.initial(), *(lab.train(Training(lab.initial(), c, rule, 1))[0] for c in (0, 5))]
     vectors = [lab.value(h).double().numpy() for h in handles]
     found = lab.measure("cosines", handles)
     for row, other in zip(found, vectors[1:], strict=True):

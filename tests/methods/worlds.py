@@ -7,8 +7,8 @@ is not known, `parameters` fails and says which.
 from __future__ import annotations
 
 import typing
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -19,8 +19,10 @@ from hypothesis import strategies as st
 from emulator import yamlfile
 from emulator.contracts.learning import MeasurementChoice
 from emulator.errors import ScenarioError
-from emulator.learning.lab import Handle, Subject
+from emulator.learning.distillation import DistillationParams
+from emulator.learning.lab import Handle, Subject, Trained, Training
 from emulator.learning.memo import Memo, RunMemory
+from emulator.learning.recipes import Distilled
 from emulator.learning.timing import TimingLab
 from emulator.registry import Params, Registry
 from emulator.rng import stream
@@ -28,7 +30,7 @@ from emulator.scenario import Loaded
 from emulator.scenario.load import check
 from emulator.scenario.presets import presets
 from emulator.world.clock import Clock
-from emulator.world.fleet import Fan, Leg
+from emulator.world.fleet import ClientRoutes, Leg
 from emulator.world.network import Instants, Known, Network, Transfer
 
 MOST_EVENTS = 1_000_000  # of a run in a small world: one with more counts as one that never ends
@@ -87,6 +89,69 @@ class BlindLab(TimingLab):
         return [self._rng.uniform(low, 1.0, shapes[kind](models)) for models, _ in subjects]
 
 
+class Work(NamedTuple):
+    """What a handle stands for: a client's work in a round, asked for at an instant."""
+
+    client: int
+    round: int
+    asked_s: float
+
+
+class Use(NamedTuple):
+    """Work whose result was used at an instant: by a server, or by another client (its number)."""
+
+    work: Work
+    used_s: float
+    by: int | None
+
+
+class WitnessLab(BlindLab):
+    """A `BlindLab` that tells every model from every other, and notes whose results are used and when (``uses``).
+
+    ``now`` is the clock.
+    """
+
+    def __init__(self, loaded: Loaded) -> None:
+        super().__init__(loaded)
+        self.now: Callable[[], float] = float
+        self.uses: list[Use] = []
+        self._made: dict[Handle, Work] = {}
+
+    def train(self, training: Training) -> Trained:
+        super().train(training)
+        client = training.client
+        if not isinstance(client, int):  # the server trains
+            return Trained(Handle("server"), None)
+        self._use([training.model, *(training.memory or ()), *(h for block in training.extra for h in block)], client)
+        model, own = self._make(client, training.round), self._make(client, training.round)
+        return Trained(model, None if training.memory is None else own)
+
+    def distil(self, client: int, params: DistillationParams) -> Distilled:
+        handle = self._make(client, -1)
+        return Distilled(handle, handle)
+
+    def combine(self, vectors: Sequence[Handle], weights: Sequence[float]) -> Handle:
+        self._use(vectors, None)
+        return vectors[0] if len(vectors) == 1 else Handle("combined")
+
+    def measure_all(self, measurement: MeasurementChoice | str, subjects: Iterable[Subject]) -> list[np.ndarray]:
+        def looked_at() -> Iterator[Subject]:
+            for models, client in subjects:
+                for model in models:  # a client may read something off its own model, and send no more than that
+                    self._use([model], self._made[model].client if model in self._made else None)
+                yield models, client
+
+        return super().measure_all(measurement, looked_at())
+
+    def _make(self, client: int, round: int) -> Handle:  # noqa: A002
+        handle = Handle("work")
+        self._made[handle] = Work(client, round, self.now())
+        return handle
+
+    def _use(self, handles: Iterable[Handle], by: int | None) -> None:
+        self.uses += [Use(self._made[h], self.now(), by) for h in handles if h in self._made]
+
+
 class Books:
     """A network that counts, beside the ledger, the bytes that it carried over every kind of hop, all the way or in part."""
 
@@ -124,20 +189,20 @@ class Books:
     def peak_bps(self, leg: Leg) -> float:
         return self._network.peak_bps(leg)
 
-    def transfer_all(self, fan: Fan, size_bytes: int, starts_s: Instants | None = None) -> simpy.Event:
-        arrived = self._network.transfer_all(fan, size_bytes, starts_s)
-        arrived.callbacks.append(lambda _: self._note(fan.pattern.route, size_bytes * len(fan.clients)))
+    def transfer_all(self, routes: ClientRoutes, size_bytes: int, starts_s: Instants | None = None) -> simpy.Event:
+        arrived = self._network.transfer_all(routes, size_bytes, starts_s)
+        arrived.callbacks.append(lambda _: self._note(routes.pattern.route, size_bytes * len(routes.clients)))
         return arrived
 
-    def transfer_each(self, fan: Fan, size_bytes: int, known: Known) -> None:
-        def told(places: Any, instants_s: Instants) -> None:
-            self._note(fan.pattern.route, size_bytes * len(np.arange(len(fan.clients))[places]))
+    def transfer_each(self, routes: ClientRoutes, size_bytes: int, known: Known) -> None:
+        def noted(places: Any, instants_s: Instants) -> None:
+            self._note(routes.pattern.route, size_bytes * len(np.arange(len(routes.clients))[places]))
             known(places, instants_s)
 
-        self._network.transfer_each(fan, size_bytes, told)
+        self._network.transfer_each(routes, size_bytes, noted)
 
-    def apart(self, fan: Fan) -> bool:
-        return self._network.apart(fan)
+    def independent(self, routes: ClientRoutes) -> bool:
+        return self._network.independent(routes)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._network, name)

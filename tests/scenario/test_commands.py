@@ -13,6 +13,7 @@ import pytest
 from emulator import __version__, plugins, yamlfile
 from emulator.cli import listing
 from emulator.contracts.learning import models
+from emulator.registry import Registry
 from emulator.scenario import load
 from emulator.scenario.json_schema import json_schema
 
@@ -106,7 +107,7 @@ def test_schema_is_printed_or_written(tmp_path: Path) -> None:
     assert json.loads(new.read_text(encoding="utf-8")) == json_schema()
 
 
-@pytest.mark.parametrize("category", listing.CATEGORIES)
+@pytest.mark.parametrize("category", listing.categories())
 def test_list_shows_every_name_of_a_category(category: str) -> None:
     done = hfl("list", category)
     assert (done.code, done.err) == (0, "")
@@ -119,8 +120,35 @@ def test_list_shows_every_name_of_a_category(category: str) -> None:
 def test_list_shows_every_category() -> None:
     done = hfl("list")
     assert done.code == 0
-    assert set(listing.CATEGORIES) <= set(done.out.split())
+    assert set(listing.categories()) <= set(done.out.split())
+    titles = (
+        "presets methods estimators distances formations schedules samplings trainings local aggregations waiting "
+        "group-operations models data partitions devices faults attacks trace-formats trace-generators trace-samples "
+        "figures plots scenarios studies"
+    )
+    assert set(titles.split()) <= set(listing.categories())
+    assert {registry.listed for registry in Registry.by_slot.values()} <= set(listing.categories())
     assert hfl("list", "preset") == Done(2, "", "error: unknown list 'preset'; did you mean 'presets'?\n")
+
+
+def test_a_registry_of_a_plug_in_is_listed_by_itself(plugin_home: Path) -> None:
+    text = """
+from typing import Any, Protocol
+from emulator.conformance import Facts
+from emulator.registry import Chosen, Params, Registry
+class Shape(Protocol):
+    def __call__(self, params: Any, /) -> None: ...
+class ShapeChoice(Chosen[Params, Shape, Facts]):
+    slot = "funny shape"
+shapes = Registry(ShapeChoice)
+@shapes.register("round")
+def round_(params):
+    \"\"\"A circle.\"\"\"
+"""
+    (plugin_home / "shapes.py").write_text(text)
+    assert "unknown list 'funny-shapes'" in hfl("list", "funny-shapes").err
+    assert "A circle." in hfl("list", "funny-shapes", "--plugin", "shapes.py").out
+    assert "funny-shapes" in hfl("list", "--plugin", "shapes.py").out
 
 
 def test_init_writes_a_scenario_that_is_valid_and_never_replaces_one(tmp_path: Path) -> None:

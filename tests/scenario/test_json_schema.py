@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from emulator import yamlfile
 from emulator.contracts.grouping import FormationFacts, formations
+from emulator.errors import ScenarioError
 from emulator.registry import Params, Registry
 from emulator.scenario import bundled, dump, loads
 from emulator.scenario.json_schema import json_schema
@@ -79,6 +81,22 @@ def test_it_accepts_a_mix_of_slots() -> None:
 
 
 @pytest.mark.parametrize(
+    ("method", "fits"),
+    [
+        ("{kind: grouped, formation: all, local: {epochs: 2}}", True),
+        ("{kind: grouped, formation: {kind: hierarchical, groups: 2, distance: {}}}", True),
+        ("{kind: grouped, formation: all, local: {mu: 0.1}}", False),
+        ("{kind: grouped, formation: {min_size: 2}}", False),
+    ],
+)
+def test_a_kind_may_be_left_out_where_there_is_a_default(method: str, fits: bool) -> None:
+    text = SHORT.replace("METHOD", method)
+    assert accepted(text) == fits
+    with contextlib.nullcontext() if fits else pytest.raises(ScenarioError):
+        loads(text)
+
+
+@pytest.mark.parametrize(
     "partition",
     [
         "label-blocks",
@@ -86,6 +104,7 @@ def test_it_accepts_a_mix_of_slots() -> None:
         "{kind: label-blocks, blocks: [[0, 1], [2]], alpha: 1.0, min_samples: 5, max_samples: 9, overlap: true}",
         "{kind: dominant-label, beta: 0.7, labels: [3, 4]}",
         "{kind: rotation, degrees: [90, 0], of: {kind: dirichlet, alpha: 1.0}}",
+        "{kind: rotation, degrees: [90, 0], of: {samples_per_client: 3}}",
     ],
 )
 def test_it_accepts_partitions_that_make_clusters(partition: str) -> None:
@@ -162,8 +181,8 @@ def test_models_inside_a_plug_ins_parameters_are_among_the_definitions(monkeypat
 def test_every_plug_in_is_offered() -> None:
     text = json.dumps(SCHEMA)
     for slot, registry in Registry.by_slot.items():
-        # Measurements are needed by rules, trace formats and generators by commands, figures by studies: none is chosen in
-        # a scenario.
-        if slot not in ("measurement", "trace format", "trace generator", "figure"):
+        # Measurements are needed by rules, trace formats, generators and tables by commands, figures by studies: none
+        # is chosen in a scenario.
+        if slot not in ("measurement", "trace format", "trace generator", "figure", "table"):
             for name in registry.names():
                 assert json.dumps({"const": name}) in text, f"{slot} {name}"

@@ -13,7 +13,7 @@ from emulator.errors import InputError, ScenarioError
 from emulator.scenario import Loaded, Scenario, bundled, dump, load, loads
 from emulator.scenario.json_schema import json_schema
 from emulator.scenario.load import find
-from emulator.scenario.presets import CARRIED_OVER, merged, presets
+from emulator.scenario.presets import CARRIED_OVER, merge_settings, presets
 
 BASE = Path(__file__).with_name("broken") / "base.yaml"
 SHORTEST = """
@@ -164,7 +164,7 @@ def test_a_resolved_scenario_says_everything() -> None:
     ],
 )
 def test_what_stands_beside_a_preset_wins_slot_by_slot(base: dict, own: dict, result: dict) -> None:
-    assert merged(base, own) == result
+    assert merge_settings(base, own) == result
 
 
 def test_a_preset_with_some_slots_changed() -> None:
@@ -179,6 +179,18 @@ def test_a_preset_with_some_slots_changed() -> None:
     other = shortest("{preset: group-fel, formation: {kind: random, size: 4}, sampling: all}").scenario.method
     assert (other.params.formation.kind, other.params.formation.params.size) == ("random", 4)
     assert other.params.sampling.kind == "all"
+
+
+def test_a_slot_with_a_default_kind_takes_parameters_without_a_kind() -> None:
+    formation = "{kind: hierarchical, groups: 2, distance: {}}"
+    method = shortest(f"{{kind: grouped, formation: {formation}, local: {{epochs: 7}}}}").scenario.method.params
+    assert (method.local.kind, method.local.params.epochs) == ("sgd", 7)
+    assert method.formation.params.distance.kind == "cosine"
+    assert loads(dump(shortest("{kind: centralized, local: {epochs: 3}}").scenario)).scenario.method.params.local == (
+        shortest("{kind: centralized, local: {kind: sgd, epochs: 3}}").scenario.method.params.local
+    )
+    # A preset's kind counts before the default.
+    assert shortest("{preset: fedprox, local: {epochs: 3}}").scenario.method.params.local.kind == "fedprox"
 
 
 def test_presets_are_not_changed_by_the_scenarios_that_use_them() -> None:

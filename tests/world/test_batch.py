@@ -17,6 +17,7 @@ from emulator.scenario import Loaded
 from emulator.world.batch import Work
 from emulator.world.cohorts import Cohorts
 from emulator.world.fleet import Fleet
+from emulator.world.meetings import operate
 from emulator.world.network import DedicatedNetwork
 from emulator.world.operations import SecureAggregationParams
 from emulator.world.played import played
@@ -88,13 +89,13 @@ def one_by_one(
 
     def member(client: int) -> Steps:
         yield world.send(server, names[client], 50_000, tag)
-        yield world.train(client, int(SAMPLES[client]), 2, 4, tag.but("training"))
+        yield world.train(client, int(SAMPLES[client]), 2, 4, tag.with_purpose("training"))
         if operation is None:
             yield world.send(names[client], server, 50_000, tag)
 
     yield world.env.all_of([world.env.process(member(c)) for c in members])
     if operation is not None:
-        yield world.group_operation(server, members, operation, 1, len(members), tag)
+        yield from operate(world, members, server, operation, 1, len(members), tag)
         yield world.env.all_of([world.send(names[c], server, 50_000, tag) for c in members])
 
 
@@ -208,7 +209,7 @@ def test_somebody_who_comes_between_takes_his_share(
         rows = play(here, operation)
         assert not here.network._cohorts._on  # type: ignore[attr-defined]
         with monkeypatch.context() as patch:
-            patch.setattr(Cohorts, "_may_go", lambda self, fan, size_bytes: False)
+            patch.setattr(Cohorts, "_may_go", lambda self, routes, size_bytes: False)
             expected = play(world_of(loaded), operation)
 
         rows, expected = (sorted(r, key=lambda row: (facts(row), row.start_s)) for r in (rows, expected))
@@ -222,9 +223,12 @@ def test_a_cohort_is_one_flow(small: Small) -> None:
     def events(clients: int) -> int:
         here = world_of(small(f"topology.clients={clients}", "topology.edges=1", CELL, "data.set.train_samples=50000"))
         crew = here.batch.crew("edge-0", range(clients))
-        here.env.run(crew.receive(1000, Tag("test")))
+        received, steps = crew.receive(1000, Tag("test")), 0
+        while not received.processed:
+            here.env.step()
+            steps += 1
         assert len(here.ledger.rows) == clients
-        return int(next(here.env._eid))
+        return steps
 
     assert events(1000) == events(10)
 
@@ -232,18 +236,18 @@ def test_a_cohort_is_one_flow(small: Small) -> None:
 def test_clients_with_bandwidths_of_their_own(small: Small) -> None:
     """Where the clients' own links differ, each has the rate that its own link and the shared one leave it."""
     here = world_of(small("topology.clients=3", "topology.edges=1", CELL))
-    fan = here.fleet.fan("edge-0", np.arange(3), up=True)
-    fan.own_bps = np.array([2e6, 8e6, 8e6])
-    done = here.network.transfer_all(fan, 1_000_000)
+    routes = here.fleet.client_routes("edge-0", np.arange(3), up=True)
+    routes.own_bps = np.array([2e6, 8e6, 8e6])
+    done = here.network.transfer_all(routes, 1_000_000)
     here.env.run(done)
     # 2 + 8 + 8 Mbit/s is less than the cell's 20.
     assert done.value == pytest.approx(0.020 + np.array([4.0, 1.0, 1.0]), rel=1e-12)
     here = world_of(
         small("topology.clients=3", "topology.edges=1", "topology.links.cell={up: 10 Mbit/s, down: 1 Mbit/s}")
     )
-    fan = here.fleet.fan("edge-0", np.arange(3), up=True)
-    fan.own_bps = np.array([2e6, 8e6, 8e6])
-    done = here.network.transfer_all(fan, 1_000_000)
+    routes = here.fleet.client_routes("edge-0", np.arange(3), up=True)
+    routes.own_bps = np.array([2e6, 8e6, 8e6])
+    done = here.network.transfer_all(routes, 1_000_000)
     here.env.run(done)
     # The first has 2 Mbit/s of its own; the others share the 8 that it leaves.
     assert done.value == pytest.approx(0.020 + np.array([4.0, 2.0, 2.0]), rel=1e-12)

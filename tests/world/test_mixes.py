@@ -21,7 +21,7 @@ from emulator.rng import stream
 from emulator.scenario import Loaded, dump, loads
 from emulator.scenario.schema import MeasuredDevices
 from emulator.world.fleet import Fleet
-from emulator.world.mixes import deal_kinds
+from emulator.world.mixes import assign_kinds
 from emulator.world.network import DedicatedNetwork
 from emulator.world.operations import SecureAggregationParams, secure_aggregation
 from emulator.world.sharing import SharedNetwork
@@ -45,26 +45,26 @@ def fleet_of(loaded: Loaded) -> Fleet:
 
 def test_every_kind_gets_its_share_rounded_up_or_down_and_exactly_in_the_mean() -> None:
     shares = np.array([0.5, 0.29, 0.2, 0.01])
-    counts = np.array([np.bincount(deal_kinds(shares, 11, stream(s, "t")), minlength=4) for s in range(3000)])
+    counts = np.array([np.bincount(assign_kinds(shares, 11, stream(s, "t")), minlength=4) for s in range(3000)])
     assert (counts.sum(axis=1) == 11).all()
     assert (counts >= np.floor(11 * shares)).all()
     assert (counts <= np.ceil(11 * shares)).all()
     assert counts.mean(axis=0) == pytest.approx(11 * shares, abs=0.04)
-    assert np.bincount(deal_kinds(np.array([0.3, 0.7]), 10, stream(0, "t"))).tolist() == [3, 7]
+    assert np.bincount(assign_kinds(np.array([0.3, 0.7]), 10, stream(0, "t"))).tolist() == [3, 7]
 
 
 def test_of_more_kinds_than_clients_none_is_drawn_twice_and_all_have_their_chance() -> None:
     shares = np.full(300, 1 / 300)
-    drawn = np.array([deal_kinds(shares, 50, stream(s, "t")) for s in range(600)])
+    drawn = np.array([assign_kinds(shares, 50, stream(s, "t")) for s in range(600)])
     assert all(len(set(each)) == 50 for each in drawn)
     times = np.bincount(drawn.ravel(), minlength=300)
     assert times.mean() == 100
     assert times.std() == pytest.approx((600 * (1 / 6) * (5 / 6)) ** 0.5, rel=0.2)
-    assert sorted(deal_kinds(shares, 300, stream(1, "t"))) == list(range(300))
+    assert sorted(assign_kinds(shares, 300, stream(1, "t"))) == list(range(300))
 
 
 def test_the_place_of_a_client_says_nothing_about_its_kind() -> None:
-    first = [int(deal_kinds(np.array([0.5, 0.5]), 4, stream(s, "t"))[0]) for s in range(400)]
+    first = [int(assign_kinds(np.array([0.5, 0.5]), 4, stream(s, "t"))[0]) for s in range(400)]
     assert sum(first) == pytest.approx(200, abs=60)
 
 

@@ -8,12 +8,20 @@ import math
 import pytest
 
 from emulator.rng import stream
-from emulator.world.overtime import Product, Spells, by_chance, merged, next_not_zero, next_zero, time_to_accumulate
+from emulator.world.overtime import (
+    Product,
+    Spells,
+    by_chance,
+    merge_intervals,
+    next_not_zero,
+    next_zero,
+    time_to_accumulate,
+)
 from traces.step import StepFunction
 
 
 def test_spells_that_touch_are_one() -> None:
-    assert merged([(5.0, 7.0), (1.0, 2.0), (2.0, 3.0), (6.0, 9.0)]) == [(1.0, 3.0), (5.0, 9.0)]
+    assert merge_intervals([(5.0, 7.0), (1.0, 2.0), (2.0, 3.0), (6.0, 9.0)]) == [(1.0, 3.0), (5.0, 9.0)]
 
 
 def test_a_spell_lasts_from_its_start_to_just_before_its_end() -> None:

@@ -18,7 +18,8 @@ from emulator.errors import InputError
 from emulator.ledger import Ledger, Tag
 from emulator.rng import stream
 from emulator.scenario import Loaded, dump, loads
-from emulator.world.fleet import Fleet, deal_devices
+from emulator.world.fleet import Fleet, assign_devices
+from emulator.world.meetings import operate
 from emulator.world.network import DedicatedNetwork
 from emulator.world.operations import SecureAggregationParams, secure_aggregation
 from emulator.world.sharing import SharedNetwork
@@ -90,7 +91,7 @@ def test_training_takes_what_the_device_says(small: Callable[..., Loaded]) -> No
 def test_a_group_operation_is_quadratic_in_the_size_of_the_group(small: Callable[..., Loaded], size: int) -> None:
     world = make_world(small())
     operation = GroupOperationChoice("secure-aggregation", SecureAggregationParams(a="1 s", b="10 ms", c="3 ms"))  # type: ignore[arg-type]
-    world.env.run(world.group_operation("edge-0", range(size), operation, 1, size, TAG))
+    world.env.run(world.env.process(operate(world, range(size), "edge-0", operation, 1, size, TAG)))
     rows = [r for r in world.ledger.rows if r.kind == ledger.GROUP_OPERATION]
     assert [r.end_s - r.start_s for r in rows] == [pytest.approx(1 + 0.010 * size + 0.003 * size**2)] * size
     up = sum(r.bytes for r in world.ledger.rows if r.hop == ledger.CLIENT_SERVER)
@@ -138,10 +139,10 @@ def test_clients_are_dealt_out_to_edges_in_blocks(small: Callable[..., Loaded]) 
 
 
 def test_a_device_mix_is_met_by_largest_remainder() -> None:
-    names = deal_devices({"laptop": 0.5, "jetson-nano": 0.3, "android-mid": 0.2}, 11, seed=1)
+    names = assign_devices({"laptop": 0.5, "jetson-nano": 0.3, "android-mid": 0.2}, 11, seed=1)
     assert sorted((n, names.count(n)) for n in set(names)) == [("android-mid", 2), ("jetson-nano", 3), ("laptop", 6)]
-    assert names != deal_devices({"laptop": 0.5, "jetson-nano": 0.3, "android-mid": 0.2}, 11, seed=2)
-    assert deal_devices({"laptop": 0.1, "jetson-nano": 0.9}, 10, 0).count("laptop") == 1
+    assert names != assign_devices({"laptop": 0.5, "jetson-nano": 0.3, "android-mid": 0.2}, 11, seed=2)
+    assert assign_devices({"laptop": 0.1, "jetson-nano": 0.9}, 10, 0).count("laptop") == 1
 
 
 @pytest.mark.parametrize("sharing", ["dedicated", "max-min"])

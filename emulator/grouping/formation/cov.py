@@ -22,7 +22,7 @@ from pydantic import Field
 from emulator.contracts.grouping import FormationFacts, formations
 from emulator.grouping import quality
 from emulator.grouping.leftovers import spread
-from emulator.grouping.pool import Group, Pool, Step
+from emulator.grouping.pool import GrowingGroup, Pool, Step
 from emulator.grouping.sizes import LeastSize
 from emulator.grouping.view import ClientView
 
@@ -58,7 +58,7 @@ def cov(clients: ClientView, rng: np.random.Generator, params: CovParams) -> lis
     pool = Pool(clients.label_counts)
     groups: list[list[int]] = []
     while pool.left:
-        group = Group(pool)
+        group = GrowingGroup(pool)
         group.start(pool, pool.position(int(rng.integers(pool.left))))
         while pool.left and (len(group.members) < params.min_size or _is_above(group, limit)):
             step = _best(pool, group)
@@ -72,7 +72,7 @@ def cov(clients: ClientView, rng: np.random.Generator, params: CovParams) -> lis
     return groups
 
 
-def _best(pool: Pool, group: Group) -> Step:
+def _best(pool: Pool, group: GrowingGroup) -> Step:
     """The client with which the group's CoV is least; of several, the one with the lowest number."""
     squares, samples = pool.joined(group)
     ratio = pool.room
@@ -85,13 +85,13 @@ def _best(pool: Pool, group: Group) -> Step:
     return pool.step(int(ratio.argmin()))
 
 
-def _is_above(group: Group, limit: Fraction) -> bool:
+def _is_above(group: GrowingGroup, limit: Fraction) -> bool:
     """Whether m·S2/N² is above the limit; it is infinite without samples."""
     over = group.labels * group.squares * limit.denominator > limit.numerator * group.samples**2
     return over or group.samples == 0
 
 
-def _is_lowered(group: Group, step: Step) -> bool:
+def _is_lowered(group: GrowingGroup, step: Step) -> bool:
     """Whether the group's CoV gets less with this client; it is infinite without samples."""
     if group.samples == 0:
         return step.samples > 0

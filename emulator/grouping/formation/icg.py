@@ -53,15 +53,15 @@ def icg(clients: ClientView, rng: np.random.Generator, params: IcgParams) -> lis
     if n == 0:
         return []
     if params.groups is not None:
-        return divide(clients, min(params.groups, n), rng)
+        return one_of_each_cluster(clients, min(params.groups, n), rng)
     fewest = -(-n // params.max_clients)
     if params.min_samples is None:
-        return divide(clients, fewest, rng)
+        return one_of_each_cluster(clients, fewest, rng)
     found: list[list[int]] | None = None
     low, high = fewest, min(n, int(clients.samples.sum()) // params.min_samples)
     count = high  # clients of equal size need no search
     while low <= high:
-        groups = divide(clients, count, rng)
+        groups = one_of_each_cluster(clients, count, rng)
         if min(int(clients.samples[members].sum()) for members in groups) >= params.min_samples:
             found, low = groups, count + 1
         else:
@@ -72,16 +72,16 @@ def icg(clients: ClientView, rng: np.random.Generator, params: IcgParams) -> lis
     return found
 
 
-def divide(clients: ClientView, groups: int, rng: np.random.Generator) -> list[list[int]]:
+def one_of_each_cluster(clients: ClientView, groups: int, rng: np.random.Generator) -> list[list[int]]:
     """So many groups, each with one client of every cluster; who is left over joins those with fewest samples, one each."""
     n = len(clients.samples)
     clusters = n // groups
     order = rng.permutation(n)
     evenly, left = order[: clusters * groups], order[clusters * groups :]
     labels = balanced_clusters(clients.learnt[evenly], clusters, rng)
-    dealt = np.stack([rng.permutation(evenly[labels == cluster]) for cluster in range(clusters)], axis=1)
-    result: list[list[int]] = dealt.tolist()
-    poorest = np.argsort(clients.samples[dealt].sum(axis=1), kind="stable")
+    chosen = np.stack([rng.permutation(evenly[labels == cluster]) for cluster in range(clusters)], axis=1)
+    result: list[list[int]] = chosen.tolist()
+    poorest = np.argsort(clients.samples[chosen].sum(axis=1), kind="stable")
     for group, client in zip(poorest[: len(left)], left, strict=True):
         result[group].append(int(client))
     return [sorted(members) for members in result]

@@ -18,7 +18,7 @@ from emulator.contracts.grouping import FormationFacts, formations
 from emulator.grouping import quality
 from emulator.grouping.formation import LOGARITHM_FLOPS
 from emulator.grouping.leftovers import spread
-from emulator.grouping.pool import Group, Pool
+from emulator.grouping.pool import GrowingGroup, Pool
 from emulator.grouping.sizes import LeastSize
 from emulator.grouping.view import ClientView, Floats
 
@@ -51,7 +51,7 @@ def qcid(clients: ClientView, rng: np.random.Generator, params: QcidParams) -> l
     pool = Pool(clients.label_counts)
     groups: list[list[int]] = []
     while pool.left:
-        group = Group(pool)
+        group = GrowingGroup(pool)
         while pool.left and len(group.members) < params.min_size:
             power = params.power * (len(group.members) + 1)
             group.add(pool, pool.step(_drawn(_imbalances(pool, group), power, rng)))
@@ -63,7 +63,7 @@ def qcid(clients: ClientView, rng: np.random.Generator, params: QcidParams) -> l
     return groups
 
 
-def _imbalances(pool: Pool, group: Group) -> Floats:
+def _imbalances(pool: Pool, group: GrowingGroup) -> Floats:
     """The imbalance of the group with each client; infinite for those that were taken."""
     squares, samples = pool.joined(group)
     scale = np.multiply(samples, samples, out=pool.room)

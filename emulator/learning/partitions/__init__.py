@@ -11,6 +11,6 @@ rotated. One that asks whose the samples are takes a keyword ``owners``: the int
 where the data set does not say.
 """
 
-from emulator.learning.partitions.dealing import ClusteredParts, label_counts
+from emulator.learning.partitions.parts import ClusteredParts, label_counts
 
 __all__ = ["ClusteredParts", "label_counts"]

@@ -11,12 +11,12 @@ from pydantic_core import PydanticCustomError
 
 from emulator.contracts.learning import partitions
 from emulator.errors import InputError
-from emulator.learning.partitions.dealing import (
+from emulator.learning.partitions.parts import (
     KEY,
     SamplesPerClient,
     check_pool,
     check_sum,
-    deal,
+    draw_parts,
     spread_evenly,
     too_many_samples,
 )
@@ -72,7 +72,7 @@ def classes_per_client(
         check_sum(clients * params.samples_per_client, len(labels), advice)
         counts = _equal_rows(held, params.samples_per_client, pools, rng)
     _check_classes(counts, pools, held)
-    return deal(labels, counts, rng)
+    return draw_parts(labels, counts, rng)
 
 
 def _take_least_used(clients: int, classes: int, take: int, rng: np.random.Generator) -> np.ndarray:

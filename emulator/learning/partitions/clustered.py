@@ -11,17 +11,17 @@ from pydantic_core import PydanticCustomError
 
 from emulator.contracts.learning import PartitionFacts, partitions
 from emulator.errors import InputError
-from emulator.learning.partitions.dealing import (
+from emulator.learning.partitions.dirichlet import log_dirichlet, shares
+from emulator.learning.partitions.parts import (
     KEY,
     ClusteredParts,
     SamplesPerClient,
     check_pool,
-    deal,
+    draw_parts,
     equal_clusters,
     too_few_clients,
     too_many_samples,
 )
-from emulator.learning.partitions.dirichlet import log_dirichlet, shares
 from emulator.registry import Params, Scale
 
 Label = Annotated[int, Field(ge=0, le=100_000)]
@@ -126,7 +126,7 @@ def label_blocks(
     allowed = np.zeros((len(params.blocks), classes), bool)
     for row, block in zip(allowed, params.blocks, strict=True):
         row[list(block)] = True
-    return _deal_out(labels, clients, rng, params, allowed)
+    return _parts_of_clusters(labels, clients, rng, params, allowed)
 
 
 @partitions.register("dominant-label", DominantLabelParams, PartitionFacts(clusters=True))
@@ -142,7 +142,7 @@ def dominant_label(
         raise InputError(missing, f"{KEY}.labels")
     others = np.ones((len(params.labels), classes), bool)
     others[np.arange(len(params.labels)), list(params.labels)] = False
-    return _deal_out(labels, clients, rng, params, others, params.beta, params.labels)
+    return _parts_of_clusters(labels, clients, rng, params, others, params.beta, params.labels)
 
 
 def _no_such_label(labels: Sequence[Sequence[int]], classes: int) -> str:
@@ -151,7 +151,7 @@ def _no_such_label(labels: Sequence[Sequence[int]], classes: int) -> str:
     return "" if highest < classes else f"there is no label {highest}; the set's labels go from 0 to {classes - 1}"
 
 
-def _deal_out(
+def _parts_of_clusters(
     labels: np.ndarray,
     clients: int,
     rng: np.random.Generator,
@@ -191,7 +191,7 @@ def _deal_out(
         sizes = np.full(clients, size, np.int64)
     counts = counts_of(sizes)
     _check(counts, pools, params, lambda: _largest_size(counts_of, pools, clients))
-    parts = _drawn_by_each(labels, counts, rng) if params.overlap else deal(labels, counts, rng)
+    parts = _drawn_by_each(labels, counts, rng) if params.overlap else draw_parts(labels, counts, rng)
     return ClusteredParts(parts, clusters)
 
 

@@ -12,12 +12,12 @@ from pydantic_core import PydanticCustomError
 
 from emulator.contracts.learning import partitions
 from emulator.errors import InputError
-from emulator.learning.partitions.dealing import (
+from emulator.learning.partitions.parts import (
     KEY,
     SamplesPerClient,
     check_pool,
     check_sum,
-    deal,
+    draw_parts,
     equal_sizes,
     too_many_samples,
 )
@@ -101,7 +101,7 @@ def dirichlet(
     else:
         sizes = _sizes(len(labels), clients, params, rng)
         counts = _drawn_by_mix(pools, sizes, log_dirichlet(params.alpha, clients, classes, rng), rng)
-    return deal(labels, counts, rng)
+    return draw_parts(labels, counts, rng)
 
 
 def log_dirichlet(alpha: float, rows: int, columns: int, rng: np.random.Generator) -> np.ndarray:

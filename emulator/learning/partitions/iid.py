@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from emulator.contracts.learning import partitions
-from emulator.learning.partitions.dealing import SamplesPerClient, by_owner, equal_sizes, too_many_samples
+from emulator.learning.partitions.parts import SamplesPerClient, by_owner, equal_sizes, too_many_samples
 from emulator.registry import Params, Scale
 
 

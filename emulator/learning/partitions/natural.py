@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from emulator.contracts.learning import PartitionFacts, data_sets, partitions
 from emulator.errors import InputError
-from emulator.learning.partitions.dealing import KEY, SamplesPerClient, by_owner
+from emulator.learning.partitions.parts import KEY, SamplesPerClient, by_owner
 from emulator.registry import Params, Scale
 
 

@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from emulator.contracts.learning import Partition, PartitionFacts, partitions
 from emulator.errors import InputError
-from emulator.learning.partitions.dealing import KEY, ClusteredParts, equal_clusters, too_few_clients
+from emulator.learning.partitions.parts import KEY, ClusteredParts, equal_clusters, too_few_clients
 from emulator.registry import Params, Scale
 
 

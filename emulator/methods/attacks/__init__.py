@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from emulator.methods.clusters import Clusters
+    from emulator.methods.cluster_models import Clusters
     from emulator.methods.training import Group
 
 

@@ -13,17 +13,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from emulator.contracts.learning import MeasurementChoice
-from emulator.contracts.methods import attacks
+from emulator.contracts.methods import AttackFacts, attacks
 from emulator.errors import InputError
 from emulator.learning.recovery import Recovered, RecoveryParams, check_images
 from emulator.methods.attacks import Attack
 from emulator.registry import Scale
+from emulator.tables import Table
 
 if TYPE_CHECKING:
-    from emulator.methods.clusters import Clusters
+    from emulator.methods.cluster_models import Clusters
     from emulator.methods.session import Session
 
 Accuracy = Annotated[float, Field(gt=0, le=1)]
+# How near to private images an attacker came, in a row for each model that it attacked.
+RECOVERED = Table("recovered", ("at", "round", "accuracy", "distance", "untrained", "own", "floor"))
 LEAST_OTHERS = 4  # samples of others: the distance between two halves of them needs two in each
 
 
@@ -49,7 +52,7 @@ class GanRecoveryParams(RecoveryParams):
             yield "at", "an accuracy stands in it twice"
 
 
-@attacks.register("gan-recovery", GanRecoveryParams)
+@attacks.register("gan-recovery", GanRecoveryParams, AttackFacts(tables=(RECOVERED,)))
 class GanRecovery(Attack):
     """GAN recovery: a client makes images like those of others with models that it receives (S4 Fig. 11)."""
 
@@ -74,10 +77,10 @@ class GanRecovery(Attack):
             recovered = Recovered.from_array(found, self._shape)
             row = {"at": self._left.pop(0), "round": round, "accuracy": accuracy, "distance": recovered.distance}
             others = {name: getattr(recovered, name) for name in ("untrained", "own", "floor")}
-            self._session.note("recovered", row | others)
+            self._session.note(RECOVERED.name, row | others)
             self._session.keep_images(recovered.images, recovered.nearest)
 
     def facts(self) -> dict[str, Any]:
         """Who attacks, how often it did, and which accuracies were not reached."""
-        done = len(self._session.tables["recovered"])
+        done = len(self._session.tables[RECOVERED.name])
         return {"kind": "gan-recovery", "client": self._client, "attacked": done, "not_reached": list(self._left)}

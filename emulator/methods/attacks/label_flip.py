@@ -24,10 +24,13 @@ from emulator.learning.recipes import Swaps
 from emulator.methods.attacks import Attack
 from emulator.registry import Params, Scale
 from emulator.rng import stream
+from emulator.tables import Table
 
 if TYPE_CHECKING:
     from emulator.methods.session import Session
     from emulator.methods.training import Group
+
+ATTACKERS = Table("attackers", ("client", "group", "swaps"))  # who attacks
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Label = Annotated[int, Field(ge=0)]
@@ -57,7 +60,7 @@ class LabelFlipParams(Params):
             yield "choice", "'random' needs at least two pairs in 'swap' to draw from; with one, say 'fixed'"
 
 
-@attacks.register("label-flip", LabelFlipParams, AttackFacts(groups=True))
+@attacks.register("label-flip", LabelFlipParams, AttackFacts(groups=True, tables=(ATTACKERS,)))
 class LabelFlip(Attack):
     """Label flipping: clients of some groups exchange labels in their training data (S4 Table 6)."""
 
@@ -84,7 +87,7 @@ class LabelFlip(Attack):
         self._session.lab.poison(self._swaps)
         for client, pairs in self._swaps.items():
             text = " ".join(f"{a}-{b}" for a, b in pairs)
-            self._session.note("attackers", {"client": client, "group": group_of[client], "swaps": text})
+            self._session.note(ATTACKERS.name, {"client": client, "group": group_of[client], "swaps": text})
 
     def facts(self) -> dict[str, Any]:
         """How many clients attack, and which."""

@@ -7,9 +7,15 @@ from pydantic import Field
 
 from emulator.contracts.methods import estimators
 from emulator.methods.estimators.asking import Enquiry
-from emulator.methods.estimators.pretraining import NUMBER_BYTES, PretrainingParams, charge, measured, train
+from emulator.methods.estimators.pretraining import (
+    PretrainingParams,
+    ask_for_estimates,
+    number_bytes,
+    pretrain,
+    rows_of_all,
+)
 from emulator.methods.session import Session
-from emulator.world.world import Steps
+from emulator.world.world import Steps, StepsTo
 
 
 class ClassifierParams(PretrainingParams):
@@ -22,11 +28,16 @@ class ClassifierParams(PretrainingParams):
 def classifier_weights(session: Session, enquiry: Enquiry, params: ClassifierParams) -> Steps:
     """Weights of the last layer after pre-training, reduced to the principal components that keep 90 % of their variance.
 
-    The components are those of all clients, whoever forms the groups.
+    The components are those of all clients that were heard, whoever forms the groups.
     """
-    weights = np.stack(measured(session.lab, "classifier-weights", params))
-    yield from charge(session, enquiry, train(session, params), NUMBER_BYTES * weights.shape[1])
-    return principal_components(weights, params.variance)
+
+    def work(client: int) -> StepsTo[np.ndarray | None]:
+        trained = yield from pretrain(session, params, client)
+        return None if trained is None else session.lab.measure("classifier-weights", [trained.model])
+
+    told = yield from ask_for_estimates(session, enquiry, work, number_bytes)
+    rows = principal_components(np.stack(list(told.values())), params.variance) if told else np.zeros((0, 1))
+    return rows_of_all(session, told, rows)
 
 
 def principal_components(rows: np.ndarray, variance: float) -> np.ndarray:

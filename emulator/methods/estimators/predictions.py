@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -14,14 +15,14 @@ from emulator.methods.estimators.pretraining import (
     ESTIMATE,
     NUMBER_BYTES,
     PublicParams,
-    Work,
-    charge,
-    measured,
-    train,
+    ask_for_estimates,
+    number_bytes,
+    pretrain,
+    rows_of_all,
 )
 from emulator.methods.session import Session
 from emulator.registry import Scale
-from emulator.world.world import Steps, World
+from emulator.world.world import Steps, StepsTo
 
 
 class ClassScoresParams(PublicParams):
@@ -42,28 +43,35 @@ class ClassScoresParams(PublicParams):
 @estimators.register("confidence", ClassScoresParams, EstimatorFacts(per_class=True))
 def confidence(session: Session, enquiry: Enquiry, params: ClassScoresParams) -> Steps:
     """Confidence vector: softmax over classes of the mean score that public samples of a class get for it."""
-    scores = yield from class_scores(session, enquiry, params)
-    powers = np.exp(scores[:, 0] - scores[:, 0].max(axis=1, keepdims=True))
-    return powers / powers.sum(axis=1, keepdims=True)
+    told = yield from class_scores(session, enquiry, params)
+    scores = _stacked(told, 0)
+    powers = np.exp(scores - scores.max(axis=1, keepdims=True, initial=-np.inf))
+    return rows_of_all(session, told, powers / powers.sum(axis=1, keepdims=True))
 
 
 @estimators.register("signature", ClassScoresParams, EstimatorFacts(per_class=True))
 def signature(session: Session, enquiry: Enquiry, params: ClassScoresParams) -> Steps:
     """Signature vector: the mean softmax score that public samples of each class get for their class."""
-    scores = yield from class_scores(session, enquiry, params)
-    return scores[:, 1]
+    told = yield from class_scores(session, enquiry, params)
+    return rows_of_all(session, told, _stacked(told, 1))
 
 
-def class_scores(session: Session, enquiry: Enquiry, params: ClassScoresParams) -> Steps:
-    """Mean score and mean softmax score of every class [clients, 2, classes]; one measurement serves both estimators."""
-    scores = np.stack(measured(session.lab, "class-scores", params))
+def class_scores(session: Session, enquiry: Enquiry, params: ClassScoresParams) -> StepsTo[dict[int, np.ndarray]]:
+    """Mean score and mean softmax score of every class [2, classes], by client; one measurement serves both estimators."""
+    classes, lab = session.lab.clients.label_counts.shape[1], session.lab
     if params.predicted_by == "client":
-        public = session.scenario.data.public * scores.shape[2]
-        work, up_bytes = train_and_predict(session, params, public), NUMBER_BYTES * scores.shape[2]
-    else:
-        work, up_bytes = train(session, params), session.world.workload.model_bytes
-    yield from charge(session, enquiry, work, up_bytes)
-    return scores
+        work = partial(train_and_predict, session, params, "class-scores", session.scenario.data.public * classes)
+        return (yield from ask_for_estimates(session, enquiry, work, lambda _: NUMBER_BYTES * classes))
+    models = yield from ask_for_estimates(
+        session, enquiry, partial(pretrain, session, params), lambda _: session.world.workload.model_bytes
+    )
+    clients = list(models)
+    scores = lab.measure_all("class-scores", (([models.pop(c).model], None) for c in clients))
+    return dict(zip(clients, scores, strict=True))
+
+
+def _stacked(told: Mapping[int, np.ndarray], row: int) -> np.ndarray:
+    return np.stack([scores[row] for scores in told.values()]) if told else np.zeros((0, 1))
 
 
 @estimators.register("soft-labels", PublicParams)
@@ -72,20 +80,24 @@ def soft_labels(session: Session, enquiry: Enquiry, params: PublicParams) -> Ste
 
     The distance `kl` between two rows is the mean divergence over the samples (S5 Eq. 4).
     """
-    labels = np.stack(measured(session.lab, "soft-labels", params))
-    rows = labels.reshape(len(labels), -1).astype(np.float64)
-    work = train_and_predict(session, params, labels.shape[1])
-    yield from charge(session, enquiry, work, NUMBER_BYTES * rows.shape[1])
-    return rows
+    public = session.scenario.data.public * session.lab.clients.label_counts.shape[1]
+    work = partial(train_and_predict, session, params, "soft-labels", public)
+    told = yield from ask_for_estimates(session, enquiry, work, number_bytes)
+    rows = [labels.reshape(-1).astype(np.float64) for labels in told.values()]
+    return rows_of_all(session, told, np.stack(rows) if rows else np.zeros((0, 1)))
 
 
-def train_and_predict(session: Session, params: PublicParams, public: int) -> Work:
-    """A client's work: training the whole model, and predicting so many public samples."""
-    trained = train(session, params)
-
-    def work(world: World, client: int) -> Steps:
-        if not (yield from trained(world, client)):
-            return False
-        return (yield world.predict(client, world.workload.forward_flops, public, params.batch_size, ESTIMATE))
-
-    return work
+def train_and_predict(
+    session: Session, params: PublicParams, measurement: str, public: int, client: int
+) -> StepsTo[np.ndarray | None]:
+    """A client's work: training the whole model, and predicting so many public samples, of which it tells a measurement."""
+    trained = yield from pretrain(session, params, client)
+    if trained is None:
+        return None
+    world = session.world
+    flops, size = world.workload.forward_flops, params.batch_size
+    return (
+        yield from session.measure(
+            lambda begun: world.predict(client, flops, public, size, ESTIMATE, begun), measurement, [trained.model]
+        )
+    )

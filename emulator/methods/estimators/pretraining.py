@@ -6,27 +6,25 @@ groups); each trains it on its device, works out its estimate, and sends that up
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated, Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Annotated, TypeVar
 
 import numpy as np
 from pydantic import Field
 
-from emulator.contracts.learning import LocalParams, LocalRuleChoice, MeasurementChoice
-from emulator.learning.lab import Subject
-from emulator.learning.timing import AnyLab
+from emulator.contracts.learning import LocalParams, LocalRuleChoice
+from emulator.learning.lab import Trained
 from emulator.ledger import Tag
 from emulator.methods.estimators.asking import Enquiry, ask_everybody
 from emulator.methods.session import Session
 from emulator.registry import Params, Scale
 from emulator.world.fleet import CLOUD
-from emulator.world.world import Steps, World
+from emulator.world.world import Steps, StepsTo
 
 NUMBER_BYTES = 4  # estimates travel as float32
 PRETRAINING, ESTIMATE = Tag("pretraining"), Tag("estimate")
 
-# What a client computes, once it has the model, until it can send its estimate; returns whether it came to its end.
-Work = Callable[[World, int], Steps]
+T = TypeVar("T")
 
 
 class PretrainingParams(Params):
@@ -52,24 +50,20 @@ class PublicParams(PretrainingParams):
             yield "", "needs public samples: say with data.public how many of each class (10 in S4)"
 
 
-def pretrained(lab: AnyLab, params: PretrainingParams, kind: str = "sgd") -> Iterator[tuple[Sequence[Any], int]]:
-    """Every client's model after pre-training, as the one model of a list, and the client; made as it is asked for."""
-    rule = params.rule(kind)
-    for client in range(len(lab.clients.samples)):
-        yield [lab.train(lab.initial(), client, rule, 0)[0]], client
+def ask_for_estimates(
+    session: Session,
+    enquiry: Enquiry,
+    work: Callable[[int], StepsTo[T | None]],
+    size: Callable[[T], int],
+) -> StepsTo[dict[int, T]]:
+    """The untrained model goes down to all clients; each works, and what it has found, of so many bytes, goes up.
 
-
-def measured(lab: AnyLab, measurement: MeasurementChoice | str, params: PretrainingParams) -> list[np.ndarray]:
-    """A measurement on every client's model after pre-training that needs no samples of the client's."""
-    subjects: Iterator[Subject] = ((models, None) for models, _ in pretrained(lab, params))
-    return lab.measure_all(measurement, subjects)
-
-
-def charge(session: Session, enquiry: Enquiry, work: Work, up_bytes: int) -> Steps:
-    """The time and bytes of a pre-training: the model down, the clients' work, so many bytes from each up."""
+    Returns what has arrived, by client.
+    """
     world = session.world
     servers = dict.fromkeys(enquiry.servers)
     at_edge = {s: world.send(CLOUD, s, enquiry.model_bytes, PRETRAINING) for s in servers if s != CLOUD}
+    arrived: dict[int, T] = {}
 
     def fetched(server: str) -> Steps:
         """Whether a server has the model; it gets it from the cloud where that went wrong, or where clients moved to it."""
@@ -81,24 +75,40 @@ def charge(session: Session, enquiry: Enquiry, work: Work, up_bytes: int) -> Ste
             yield at_edge[server]
         return at_edge[server].value
 
-    def client(number: int) -> Steps:
+    def client(number: int) -> StepsTo[bool]:
         server, name = world.server(enquiry.servers[number]), world.fleet.client_names[number]
         if server is None or not (yield from fetched(server)):
             return False
         if not (yield world.send(server, name, enquiry.model_bytes, PRETRAINING)):
             return False
-        if not (yield from work(world, number)):
+        found = yield from work(number)
+        if found is None or not (yield world.send(name, server, size(found), ESTIMATE)):
             return False
-        return (yield world.send(name, server, up_bytes, ESTIMATE))
+        arrived[number] = found
+        return True
 
     yield from ask_everybody(session, client)
+    return {number: arrived[number] for number in sorted(arrived)}
 
 
-def train(session: Session, params: PretrainingParams) -> Work:
-    """A client's work: training the whole model."""
-    samples = session.lab.clients.samples
+def number_bytes(found: np.ndarray) -> int:
+    """The size of numbers on their way."""
+    return NUMBER_BYTES * found.size
 
-    def work(world: World, client: int) -> Steps:
-        return (yield world.train(client, int(samples[client]), params.epochs, params.batch_size, PRETRAINING))
 
-    return work
+def rows_of_all(session: Session, clients: Iterable[int], rows: np.ndarray) -> np.ndarray:
+    """A row for every client, from those [n, d] of the clients that were heard; the others get the mean of these.
+
+    Where nobody was heard, all rows are the same: an even mix of the classes.
+    """
+    counts, heard = session.lab.clients.label_counts, list(clients)
+    if not heard:
+        return np.full(counts.shape, 1 / counts.shape[1])
+    everybody = np.tile(rows.mean(axis=0), (len(counts), 1))
+    everybody[heard] = rows
+    return everybody
+
+
+def pretrain(session: Session, params: PretrainingParams, client: int) -> StepsTo[Trained | None]:
+    """A client's work: training the whole untrained model."""
+    return session.train(client, session.lab.initial(), params.rule(), PRETRAINING)

@@ -6,26 +6,30 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
+import simpy
 from pydantic import Field
 
 from devices.compute import PASSES
 from emulator.contracts.learning import MeasurementChoice
 from emulator.contracts.methods import estimators
-from emulator.learning import probe
 from emulator.learning.data.arrays import is_text
+from emulator.learning.interface import AnyLab
+from emulator.learning.lab import Training
 from emulator.learning.measurements import FisherParams, TextFisherParams
-from emulator.learning.timing import AnyLab
+from emulator.learning.probe import classifier_parameters, transformer_flops, transformer_parameters
 from emulator.methods.estimators.asking import Enquiry
 from emulator.methods.estimators.pretraining import (
     ESTIMATE,
     NUMBER_BYTES,
     PRETRAINING,
     PretrainingParams,
-    charge,
-    pretrained,
+    ask_for_estimates,
+    number_bytes,
+    rows_of_all,
 )
 from emulator.methods.session import Session
-from emulator.world.world import Steps, World
+from emulator.world.device_queues import Begun
+from emulator.world.world import Steps, StepsTo
 
 
 class Task2VecParams(PretrainingParams):
@@ -44,47 +48,51 @@ def task2vec(session: Session, enquiry: Enquiry, params: Task2VecParams) -> Step
     transformer instead (`emulator.learning.probe`), as S4 does. An epoch of fine-tuning is a forward pass, and one more
     through the last layer; a pass for the Fisher information is one of training.
     """
-    lab, samples = session.lab, session.lab.clients.samples
-    found = _of_texts(lab, params) if is_text(lab.sample_shape) else _of_the_model(lab, params)
-    rows = np.stack(found.rows)
-    if found.probe_bytes is not None and enquiry.model_bytes:
-        enquiry = replace(enquiry, model_bytes=found.probe_bytes)
+    lab, world, held = session.lab, session.world, session.lab.clients.samples
+    probe = _probe_of(lab, params)
+    if probe.own_bytes is not None and enquiry.model_bytes:
+        enquiry = replace(enquiry, model_bytes=probe.own_bytes)
+    rule = params.rule("classifier-sgd")
 
-    def work(world: World, client: int) -> Steps:
-        n, flops = int(samples[client]), found.forward_flops + 2 * found.last
-        if not (yield world.predict(client, flops, n * params.epochs, params.batch_size, PRETRAINING)):
-            return False
-        if found.probe_bytes is None:
-            return (yield world.train(client, n, params.passes, params.batch_size, ESTIMATE))
-        times = PASSES * params.passes  # what `train` would take for this model
-        return (yield world.predict(client, found.forward_flops, n * times, params.batch_size, ESTIMATE))
+    def work(client: int) -> StepsTo[np.ndarray | None]:
+        n, size, flops = int(held[client]), params.batch_size, probe.forward_flops + 2 * probe.last
+        tuned = yield from session.work(
+            lambda begun: world.predict(client, flops, n * params.epochs, size, PRETRAINING, begun),
+            lambda: [] if probe.own_bytes else [lab.train(Training(lab.initial(), client, rule, 0)).model],
+        )
+        if tuned is None:
+            return None
 
-    yield from charge(session, enquiry, work, NUMBER_BYTES * rows.shape[1])
-    return rows
+        def passes(begun: Begun) -> simpy.Event:
+            if probe.own_bytes is None:
+                return world.train(client, n, params.passes, size, ESTIMATE, begun=begun)
+            times = PASSES * params.passes  # what `train` would take for this model
+            return world.predict(client, probe.forward_flops, n * times, size, ESTIMATE, begun)
+
+        return (yield from session.measure(passes, probe.measurement, tuned, client))
+
+    told = yield from ask_for_estimates(session, enquiry, work, number_bytes)
+    return rows_of_all(session, told, np.stack(list(told.values())) if told else np.zeros((0, 1)))
 
 
 @dataclass(frozen=True)
-class _Found:
-    """What a probe says of each client, its operations for a sample, how many parameters its last layer has, and its bytes.
+class _Probe:
+    """What is measured of a probe, its operations for a sample, how many parameters its last layer has, and its bytes.
 
     No bytes: the probe is the scenario's model.
     """
 
-    rows: list[np.ndarray]
+    measurement: MeasurementChoice
     forward_flops: float
     last: int
-    probe_bytes: int | None = None
+    own_bytes: int | None = None
 
 
-def _of_the_model(lab: AnyLab, params: Task2VecParams) -> _Found:
-    fisher = MeasurementChoice("fisher", FisherParams(passes=params.passes))
-    rows = lab.measure_all(fisher, pretrained(lab, params, "classifier-sgd"))
-    return _Found(rows, lab.model_facts.forward_flops, len(lab.measure("classifier-weights", [lab.initial()])))
-
-
-def _of_texts(lab: AnyLab, params: Task2VecParams) -> _Found:
+def _probe_of(lab: AnyLab, params: Task2VecParams) -> _Probe:
+    if not is_text(lab.sample_shape):
+        fisher = MeasurementChoice("fisher", FisherParams(passes=params.passes))
+        return _Probe(fisher, lab.model_facts.forward_flops, len(lab.measure("classifier-weights", [lab.initial()])))
     fisher = MeasurementChoice("text-fisher", TextFisherParams.model_validate(params.model_dump()))
-    rows = lab.measure_all(fisher, (((), client) for client in range(len(lab.clients.samples))))
     size = lab.sample_shape[0], lab.clients.label_counts.shape[1]
-    probe_bytes = NUMBER_BYTES * probe.transformer_parameters(*size)
-    return _Found(rows, probe.transformer_flops(*size), probe.classifier_parameters(size[1]), probe_bytes)
+    own_bytes = NUMBER_BYTES * transformer_parameters(*size)
+    return _Probe(fisher, transformer_flops(*size), classifier_parameters(size[1]), own_bytes)

@@ -8,10 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from emulator.grouping.clusters import adjusted_rand_index, purity
+from emulator.grouping.cluster_agreement import adjusted_rand_index, purity
+from emulator.learning.interface import AnyLab
 from emulator.learning.lab import Handle
-from emulator.learning.timing import AnyLab
+from emulator.tables import Table
 
+CLUSTERS = Table(  # the tree of clusters
+    "clusters",
+    ("cluster", "parents", "reason", "round", "time_s", "layer", "reference", "cosines", "size", "members"),
+)
 CLUSTER_METRICS = ("clusters", "accuracy_clusters", "accuracy_clients", "adjusted_rand", "purity")
 
 
@@ -27,7 +32,7 @@ class Clusters:
         sizes = np.bincount(self.of, minlength=len(self.models))
         return [(model, float(size) / len(self.of)) for model, size in zip(self.models, sizes, strict=True)]
 
-    def but(self, changed: Mapping[int, Handle]) -> Clusters:
+    def with_models(self, changed: Mapping[int, Handle]) -> Clusters:
         """The same clusters, some with another model."""
         return Clusters(tuple(changed.get(c, model) for c, model in enumerate(self.models)), self.of)
 

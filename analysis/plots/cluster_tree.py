@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from pydantic import Field
 
-from analysis.clusters import Node, final_clusters, tree, true_clusters
+from analysis.cluster_history import Node, final_clusters, tree, true_clusters
 from analysis.figures import SeriesFigure, save_all, series_of
 from analysis.plots.groups import LABEL_COLOURS
 from analysis.plots.style import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from emulator.grouping.clusters import adjusted_rand_index, purity
+from emulator.grouping.cluster_agreement import adjusted_rand_index, purity
 
 
 def clusters(text: str) -> np.ndarray:

@@ -25,8 +25,8 @@ class Samples:
 
 
 @dataclass(frozen=True)
-class Bench:
-    """One measurement's subject: ``states`` of models as flat vectors, and ``samples`` (none, where it needs none).
+class MeasuredModels:
+    """What one measurement reads: ``states`` of models as flat vectors, and ``samples`` (none, where it needs none).
 
     ``rng`` is a stream of the measurement's own. A measurement must not keep the module beyond its end, nor change it. ``others``
     are the samples of all other clients and ``features`` what images are compared by, for measurements that want them.

@@ -91,7 +91,7 @@ def by_owner(owners: np.ndarray, clients: int) -> list[np.ndarray]:
     return [order[a:b] for a, b in pairwise(ends)]
 
 
-def deal(labels: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
+def draw_parts(labels: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
     """Draws ``counts[i, c]`` samples of class c for client i, at random and without replacement."""
     clients, classes = counts.shape
     owners = np.full(len(labels), -1, np.int64)

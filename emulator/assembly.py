@@ -1,0 +1,76 @@
+"""A run put together: world, session and method of a scenario, and its method played on the clock."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Iterator
+
+import simpy
+
+from emulator.accounting import Meter
+from emulator.errors import HflError
+from emulator.learning.interface import AnyLab
+from emulator.ledger import Ledger
+from emulator.methods.session import Session
+from emulator.rng import stream
+from emulator.scenario import Scenario
+from emulator.world.clock import DeadEndError, finish, new_clock
+from emulator.world.disturbances import Disturbances, disturbances
+from emulator.world.endings import watch
+from emulator.world.fleet import Fleet
+from emulator.world.network import DedicatedNetwork, Network
+from emulator.world.played import Played, played
+from emulator.world.sharing import SharedNetwork
+from emulator.world.world import Workload, World
+
+BYTES_PER_PARAMETER = 4  # models travel as float32
+
+
+def assemble(scenario: Scenario, lab: AnyLab, ledger: Ledger | None = None) -> Session:
+    """World and session of a scenario, ready to run its method."""
+    facts = lab.model_facts
+    ledger = ledger or Ledger()
+    env = new_clock(scenario.topology.clients)
+    fleet = Fleet(scenario.topology, scenario.seed)
+    workload = Workload(facts.state_size * BYTES_PER_PARAMETER, facts.forward_flops, facts.parameters)
+    traces = played(scenario.topology, scenario.seed)
+    disturbed = disturbances(scenario)
+    watch(env, scenario.topology)
+    network = network_of(scenario, env, traces, disturbed)
+    world = World(env, fleet, network, workload, ledger, traces.speeds, disturbed)
+    powers = {name: device.power for name, device in zip(fleet.client_names, fleet.client_devices, strict=True)}
+    session = Session(scenario, world, lab, Meter(ledger, powers))
+    env.where = lambda: f"in round {session.rounds + 1}"
+    if scenario.attacks is not None:
+        session.attack = scenario.attacks(session)
+    return session
+
+
+def network_of(scenario: Scenario, env: simpy.Environment, traces: Played, disturbed: Disturbances) -> Network:
+    """The network that a scenario asks for."""
+    jitter = stream(scenario.seed, "jitter")
+    if scenario.topology.sharing == "dedicated":
+        return DedicatedNetwork(env, jitter)
+    return SharedNetwork(env, jitter, traces.bandwidths, traces.latencies, disturbed.links)
+
+
+def play(session: Session) -> None:
+    """Plays a session's method to its end. Raises `HflError` where it waits for something that nobody does."""
+    try:
+        finish(session.env, session.env.process(session.scenario.method(session)))
+    except DeadEndError as error:
+        when = f"after {session.world.now:g} emulated seconds, in round {session.rounds + 1}"
+        why = session.world.waited_for() or "the method waits for something that nobody does"
+        raise HflError(f"nothing happens any more {when}: {why}") from error
+
+
+@contextlib.contextmanager
+def rare_collections() -> Iterator[None]:
+    """Looks for unused objects in cycles less often: a large world has millions of objects, and hardly a cycle among them."""
+    before = gc.get_threshold()
+    gc.set_threshold(1_000_000, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)

@@ -1,0 +1,53 @@
+"""What-if: a finished run in a changed world, as a run of its own. How such a run is set up stands here alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from emulator import checkpoint, yamlfile
+from emulator.run_folder import SCENARIO, finished
+from emulator.scenario.load import Loaded, alone, check, fingerprint, parse_change, with_changes
+from emulator.yamlfile import Document
+
+
+@dataclass(frozen=True, eq=False)
+class ChangedRun:
+    """A finished run in a changed world: the ``source`` that it starts from, and its scenario."""
+
+    source: Path
+    loaded: Loaded
+
+    @property
+    def folder(self) -> Path:
+        """Its run folder, unless another is given."""
+        return self.source / f"whatif-{fingerprint(self.loaded.scenario)}"
+
+    def known(self) -> dict[str, bytes]:
+        """The small results of the finished run, as its folder holds them: what they answer is not trained again."""
+        return checkpoint.read_memory(self.source)
+
+
+@dataclass(frozen=True, eq=False)
+class FinishedRun:
+    """A finished run: its folder, its scenario, and whether it is one with training, as the changed ones then are."""
+
+    folder: Path
+    document: Document
+    training: bool
+
+    def changed(self, changes: Sequence[tuple[str, Document]]) -> ChangedRun:
+        """The run with changes by dotted key. Raises `ScenarioError` with everything that is wrong with its scenario."""
+        document = with_changes(self.document, (*changes, *alone("what-if")))
+        return ChangedRun(self.folder, check(document, self.training))
+
+    def what_if(self, changes: Sequence[str]) -> ChangedRun:
+        """As `changed`, with changes as ``hfl whatif --set`` takes them (``key.path=value``)."""
+        return self.changed([parse_change(text) for text in changes])
+
+
+def open_run(folder: Path) -> FinishedRun:
+    """Reads a finished run. Raises `InputError` where the folder holds none."""
+    training = bool(finished(folder)["training"])
+    return FinishedRun(folder, yamlfile.load(folder / SCENARIO), training)
