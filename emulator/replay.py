@@ -21,6 +21,7 @@ from emulator.learning.replaying import Book, NotKnownError, ReplayLab
 from emulator.learning.timing import TimingLab
 from emulator.ledger import Ledger
 from emulator.methods.session import Metrics
+from emulator.recorded import load_to_replay
 from emulator.run import assemble, play, rare_collections, summary_of
 from emulator.run_folder import COMPLETE, SCENARIO, finished
 from emulator.scenario.load import Loaded, check, fingerprint, parse_change, with_changes
@@ -71,8 +72,12 @@ class Replay:
 
 
 def open_source(folder: Path) -> Source:
-    """Reads a finished run. Raises `InputError` where the folder holds none, or one that this version cannot replay."""
+    """Reads a finished run. Raises `InputError` where the folder holds none, or one that this version cannot replay.
+
+    Plug-ins that its manifest names are imported, where they are as they were (`emulator.recorded`).
+    """
     trained = bool(finished(folder)["training"])
+    load_to_replay(folder)
     if not (folder / checkpoint.MEMORY).is_file():
         raise InputError(f"'{folder}' has no {checkpoint.MEMORY}, so nothing of the run can be replayed; run it again")
     source = Source(folder, yamlfile.load(folder / SCENARIO), trained, checkpoint.read_memory(folder))
@@ -111,9 +116,11 @@ def _made_by(folder: Path) -> str:
 def what_if(folder: Path, changes: Sequence[tuple[str, Document]]) -> tuple[Loaded, Path]:
     """The scenario of a finished run with changes by dotted key, and the run folder that it has unless another is given.
 
-    Raises `InputError` where the folder holds no finished run, `ScenarioError` with everything that is wrong with the scenario.
+    Raises `InputError` where the folder holds no finished run or a plug-in of it has changed, `ScenarioError` with everything
+    that is wrong with the scenario.
     """
     training = bool(finished(folder)["training"])
+    load_to_replay(folder)
     loaded = _changed(yamlfile.load(folder / SCENARIO), changes, training)
     return loaded, _place_in(folder, loaded)
 

@@ -35,7 +35,7 @@ from typing import Any
 import numpy as np
 import simpy
 
-from emulator import __version__, checkpoint, ledger, run_folder
+from emulator import __version__, checkpoint, ledger, recorded, run_folder
 from emulator.accounting import Meter, energy_by_state
 from emulator.cluster import Backend
 from emulator.errors import HflError
@@ -333,6 +333,7 @@ def _manifest(scenario: Scenario, training: bool) -> dict[str, Any]:
         "seed": scenario.seed,
         "training": training,
         "tables": list(tables_of(scenario)),
+        "plugins": recorded.as_json(scenario),
         "command": _command(),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),

@@ -23,14 +23,17 @@ from emulator.cli.app import (
     app,
     backend_joined,
     err,
+    go_on_with,
     import_plugins,
     out,
+    stated_name,
 )
 from emulator.cli.comparing import show_comparison
 from emulator.cluster import Backend
 from emulator.errors import InputError, suggestion
 from emulator.files import slug, write_text
 from emulator.scenario import Loaded
+from emulator.scenario.load import check, read
 from emulator.scenario.presets import presets
 
 if TYPE_CHECKING:
@@ -60,16 +63,19 @@ def run(
 ) -> None:
     """Run a scenario and write a run folder; go on with it where an earlier run was cut off."""
     import_plugins(plugin)
-    changes = [*(changes or []), *([f"seed={seed}"] if seed is not None else [])]
-    loaded = scenario.load(name, changes, training=not no_training)
+    document = read(name, [*(changes or []), *([f"seed={seed}"] if seed is not None else [])])
+    said = document.data if isinstance(document.data, dict) else {}
+    default = f"{stated_name(document)}-{said.get('seed', 0)}{'-no-training' if no_training else ''}"
+    folder = out_dir or Path("runs") / default
+    if not overwrite:
+        go_on_with(folder)
+    loaded = check(document, training=not no_training)
     from emulator.run import label_of
 
     others = against if against else list(loaded.scenario.output.against)
     for preset in others:
         if preset not in presets():
             raise InputError(f"--against: unknown preset '{preset}'; {suggestion(preset, presets())}")
-    default = f"{slug(loaded.scenario.name)}-{loaded.scenario.seed}{'-no-training' if no_training else ''}"
-    folder = out_dir or Path("runs") / default
     every = [loaded, *(loaded.against(preset) for preset in others)]
     folders = [folder / slug(label_of(each.scenario)) for each in every] if others else [folder]
     if len(set(folders)) < len(folders):
