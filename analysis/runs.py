@@ -21,7 +21,6 @@ from analysis.tabular import read_ledger, read_table
 from emulator import yamlfile
 from emulator.errors import InputError, quote_all, suggestion
 from emulator.files import changed_files, read_json
-from emulator.recorded import load_to_read
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -215,6 +214,8 @@ def load_run(folder: Path | str) -> Run:
         )
     if not (folder / METRICS).is_file():
         raise InputError(_no_metrics(folder, summary))
+    from emulator.recorded import load_to_read
+
     load_to_read(folder)
     name, label, seed = _identity(folder, summary)
     status = UNFINISHED if summary is None else summary.get("status")
