@@ -1,0 +1,167 @@
+"""All that a plug-in needs, in one place: ``from emulator.extend import formations, ClientView, Params``.
+
+A plug-in is a module or a file that registers functions (or classes) in the registries below; ``--plugin`` imports it. Each
+registers under a name, with a parameter model and with the facts that its slot asks for::
+
+    from emulator.extend import ClientView, EqualSizes, formations
+
+    @formations.register("by-number", EqualSizes, needs=(), smallest=lambda params: params.size)
+    def by_number(clients: ClientView, rng, params):
+        \"""Clients in the order of their numbers.\"""
+        ...
+
+Names from here stay; where they stand in the packages behind it may change. Nothing here imports torch, matplotlib or pandas, and
+a plug-in imports them within its functions: validating a scenario imports it. `Bench` and `Samples` are tensors' company: name
+them under ``TYPE_CHECKING``, because importing them imports torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from analysis.figures import SeriesFigure, save_all, selected, series_of
+from analysis.plots.style import curve, legend_below, look, panels, settle, style, title_above
+from analysis.printed import Printed
+from analysis.runs import Run
+from analysis.series import Given, Series, as_series
+from analysis.studies import StudyResults
+from analysis.texttable import TextTable
+from devices.profile import Curve, DeviceProfile, find_profile
+from emulator.errors import HflError, InputError
+from emulator.grouping.aggregation import SampledGroups
+from emulator.grouping.sampling.rules import SamplingParams
+from emulator.grouping.sizes import EqualSizes, LeastSize
+from emulator.grouping.view import ClientView, Counts, Floats, Groups, GroupView
+from emulator.learning.data.arrays import ArraySet, Outline
+from emulator.learning.lab import Handle
+from emulator.learning.partitions.dealing import ClusteredParts
+from emulator.learning.rules import LocalParams, Rule
+from emulator.ledger import Tag
+from emulator.methods.attacks import Attack
+from emulator.methods.clusters import Clusters
+from emulator.methods.estimators.asking import Enquiry, ask_everybody
+from emulator.methods.estimators.pretraining import PretrainingParams
+from emulator.methods.memory import RuleMemory
+from emulator.methods.session import NOBODY_LEFT, MethodParams, Metrics, Models, Session
+from emulator.methods.slots import GroupSlots, OneServer, chosen_by_default
+from emulator.methods.splitting import Halves, Reading, Watch
+from emulator.methods.training import Group, GroupRound, Outcome, Waits, averaged, members_work, train_each
+from emulator.methods.waiting import Patience, gather
+from emulator.registry import (
+    Aggregation,
+    Bipartition,
+    Chosen,
+    DataSet,
+    Distance,
+    Estimator,
+    Formation,
+    GroupOperation,
+    LocalRule,
+    Model,
+    NoParams,
+    Params,
+    Partition,
+    Registry,
+    Sampling,
+    Scale,
+    Schedule,
+    SplitTime,
+    TraceFormat,
+    TraceGenerator,
+    Training,
+    Waiting,
+    aggregations,
+    attacks,
+    bipartitions,
+    data_sets,
+    distances,
+    estimators,
+    faults,
+    figures,
+    formations,
+    group_operations,
+    local_rules,
+    measurements,
+    methods,
+    models,
+    partitions,
+    printed_tables,
+    samplings,
+    schedules,
+    split_times,
+    trace_formats,
+    trace_generators,
+    trainings,
+    waitings,
+)
+from emulator.rng import stream
+from emulator.scenario.schema import Count
+from emulator.study.schema import FigureParams
+from emulator.tables import Table
+from emulator.units import BitsPerSecond, ClientSeconds, PositiveBytes, PositiveSeconds, Seconds
+from emulator.world.faults import Disorder, OfClients, OfEdges, RngOf, Shape, When
+from emulator.world.fleet import CLOUD, client_name, edge_name
+from emulator.world.operations import CurveParams, Meeting, OperationCost
+from emulator.world.overtime import Spells
+from emulator.world.world import Steps, World
+from traces.content import DeviceMix, LatencyMatrix, Trace
+from traces.source import Head, lines, number, read_text, wrong
+from traces.step import StepFunction
+
+if TYPE_CHECKING:
+    from emulator.learning.bench import Bench, Samples
+
+__all__ = [  # noqa: RUF022 (by slot)
+    # Every plug-in: parameters and their fields, what a scenario chose, what a fleet is like, random numbers, errors.
+    "Params", "NoParams", "Field", "model_validator", "field_validator", "PydanticCustomError", "Scale", "Chosen", "Registry",
+    "chosen_by_default", "stream", "InputError", "HflError",
+    # Fields with units, and whole numbers from 1.
+    "Seconds", "PositiveSeconds", "BitsPerSecond", "PositiveBytes", "ClientSeconds", "Count",
+    # Fields that choose from a slot.
+    "DataSet", "Partition", "Model", "LocalRule", "Estimator", "Distance", "Formation", "Sampling", "Aggregation", "Schedule",
+    "Training", "GroupOperation", "Waiting", "SplitTime", "Bipartition", "TraceFormat", "TraceGenerator",
+    # Methods.
+    "methods", "MethodParams", "OneServer", "GroupSlots", "Session", "Steps", "World", "Handle", "Models", "Metrics", "Clusters",
+    "Tag", "Table", "CLOUD", "client_name", "edge_name", "NOBODY_LEFT", "RuleMemory", "averaged", "ask_everybody",
+    # Attacks, which have tables too.
+    "attacks", "Attack",
+    # In-group training.
+    "trainings", "Group", "GroupRound", "Waits", "Outcome", "members_work", "train_each",
+    # Waiting.
+    "waitings", "Patience", "gather",
+    # Split times and bipartitions.
+    "split_times", "bipartitions", "Watch", "Reading", "Halves",
+    # Estimators.
+    "estimators", "Enquiry", "PretrainingParams",
+    # Formations, distances, samplings, aggregations, schedules.
+    "formations", "distances", "samplings", "aggregations", "schedules", "ClientView", "GroupView", "Groups", "Counts", "Floats",
+    "EqualSizes", "LeastSize", "SamplingParams", "SampledGroups",
+    # Data sets and partitions.
+    "data_sets", "partitions", "ArraySet", "Outline", "ClusteredParts",
+    # Models and local updates.
+    "models", "local_rules", "LocalParams", "Rule",
+    # Measurements of models.
+    "measurements", "Bench", "Samples",
+    # Group operations, and the devices that do them.
+    "group_operations", "Meeting", "OperationCost", "CurveParams", "Curve", "DeviceProfile", "find_profile",
+    # Faults.
+    "faults", "Shape", "Disorder", "RngOf", "Spells", "When", "OfClients", "OfEdges",
+    # Trace formats and generators.
+    "trace_formats", "trace_generators", "Trace", "DeviceMix", "LatencyMatrix", "StepFunction", "Head", "lines", "number",
+    "read_text", "wrong",
+    # Figures.
+    "figures", "FigureParams", "SeriesFigure", "StudyResults", "Series", "Run", "series_of", "selected", "save_all", "style",
+    "panels", "look", "curve", "legend_below", "title_above", "settle",
+    # Tables of `hfl table`.
+    "printed_tables", "Printed", "TextTable", "Given", "as_series",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("Bench", "Samples"):
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    return getattr(importlib.import_module("emulator.learning.bench"), name)
