@@ -6,6 +6,7 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import sys
+import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,7 +47,7 @@ def source_of(given: str) -> Source | None:
     except OSError:
         return None
     return (
-        Source(name, given, str(files[0]), "" if given.endswith(".py") else _distribution(name), digest)
+        Source(name, given, str(files[0]), "" if given.endswith(".py") else _distribution(name, files[0]), digest)
         if files
         else None
     )
@@ -96,6 +97,8 @@ def _digest(files: list[Path]) -> str:
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
-def _distribution(module: str) -> str:
+def _distribution(module: str, file: Path) -> str:
+    if not any(file.is_relative_to(sysconfig.get_path(name)) for name in ("purelib", "platlib")):
+        return ""  # finding all that is installed takes a while
     names = importlib.metadata.packages_distributions().get(module.partition(".")[0], ())
     return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in dict.fromkeys(names))

@@ -97,10 +97,10 @@ def load_to_go_on(folders: Iterable[Path]) -> None:
 def load_to_read(folder: Path) -> None:
     """As `load_to_replay`, for whoever only reads results: what is missing or has changed is left out with a warning.
 
-    Modules with a model's factory are not imported: results need no model.
+    Modules with a model's factory are not imported, nor is a script missed: results need neither.
     """
     for source in recorded_in(folder):
-        if source.factory:
+        if source.factory or source.name == MAIN:
             continue
         found = _look(source)
         try:

@@ -25,6 +25,7 @@ app = typer.Typer(
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
+LONGEST_NAME = 80  # of a scenario; a longer one is refused when it is checked
 AXES = ("cost", "time", "bytes", "round")
 
 ScenarioArgument = Annotated[
@@ -86,4 +87,4 @@ def go_on_with(folder: Path) -> None:
 def stated_name(document: Document) -> str:
     """The name of a scenario or a study that was read and not checked, as it stands in the names of folders."""
     said = document.data.get("name") if isinstance(document.data, dict) else None
-    return slug(said if isinstance(said, str) else name_of(document.file))
+    return slug(said if isinstance(said, str) and len(said) <= LONGEST_NAME else name_of(document.file))

@@ -64,8 +64,9 @@ def run(
     """Run a scenario and write a run folder; go on with it where an earlier run was cut off."""
     import_plugins(plugin)
     document = read(name, [*(changes or []), *([f"seed={seed}"] if seed is not None else [])])
-    said = document.data if isinstance(document.data, dict) else {}
-    default = f"{stated_name(document)}-{said.get('seed', 0)}{'-no-training' if no_training else ''}"
+    said = document.data.get("seed") if isinstance(document.data, dict) else None
+    number = said if isinstance(said, int) and 0 <= said < 2**53 else 0  # any other is refused when it is checked
+    default = f"{stated_name(document)}-{number}{'-no-training' if no_training else ''}"
     folder = out_dir or Path("runs") / default
     if not overwrite:
         go_on_with(folder)

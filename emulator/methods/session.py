@@ -86,7 +86,7 @@ class Session:
         """Evaluates the model with which the run begins, as round 0."""
         self._evaluate(0, model)
 
-    def end_round(self, round: int, model: Models, **measured: float) -> bool:  # noqa: A002
+    def end_round(self, round: int, model: Models, /, **measured: float) -> bool:  # noqa: A002
         """Says that a global round is over and ``model`` is the global model now. True: the run is to stop.
 
         ``measured`` are values of columns of ``metrics.csv`` that the method declares (the fact ``columns``); one that is not
@@ -143,7 +143,7 @@ class Session:
             known = f"; declared: {quote_all(self._declared)}" if self._declared else ""
             how = f"tables=(Table({table!r}, {tuple(row)}),)"
             raise ValueError(
-                f"table '{table}' is not declared{known}; declare it where the method is registered: {how}"
+                f"table '{table}' is not declared{known}; declare it where method or attack are registered: {how}"
             )
         self.tables[table].append(self._declared[table].row(row))
 
