@@ -98,8 +98,12 @@ def draw_folders(
     ``options`` are those of the kind, as a study file has them. Raises `InputError` as `choose` and `draw`, and where a folder is
     no good.
     """
-    chosen = choose(kind, Document(kind, options))
-    draw(chosen, load_results(folders), [Path(p) for p in ([paths] if isinstance(paths, str | Path) else paths)])
+    results = load_results(folders)  # first: their plug-ins may have the kind
+    draw(
+        choose(kind, Document(kind, options)),
+        results,
+        [Path(p) for p in ([paths] if isinstance(paths, str | Path) else paths)],
+    )
 
 
 def selected(results: StudyResults, params: FigureParams) -> pd.DataFrame:

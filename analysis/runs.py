@@ -197,7 +197,8 @@ def check_trained(runs: Iterable[Run]) -> None:
 def load_run(folder: Path | str) -> Run:
     """Reads a run folder, also of a run that ended badly; raises `InputError` if it is none or damaged.
 
-    Every result file that the summary holds a SHA-256 of must be as it was when the run ended.
+    Every result file that the summary holds a SHA-256 of must be as it was when the run ended. Plug-ins that its manifest names
+    are imported, where they are as they were (`emulator.recorded`).
     """
     folder = Path(folder)
     if not folder.exists():
@@ -213,6 +214,9 @@ def load_run(folder: Path | str) -> Run:
         )
     if not (folder / METRICS).is_file():
         raise InputError(_no_metrics(folder, summary))
+    from emulator.recorded import load_to_read
+
+    load_to_read(folder)
     name, label, seed = _identity(folder, summary)
     status = UNFINISHED if summary is None else summary.get("status")
     if status not in (*STATUSES, UNFINISHED):

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from emulator.contracts.learning import MeasurementChoice
-from emulator.learning.lab import Handle, Lab, Training
+from emulator.learning.lab import Handle, Lab, LocalTraining
 from emulator.learning.measurements import FisherParams
 from emulator.learning.memo import Memo, RunMemory
 from emulator.methods.estimators.classifier_weights import principal_components
@@ -33,7 +33,7 @@ def lab_of(scenario: Scenario) -> Lab:
 def pretrained(lab: Lab, params: PretrainingParams, kind: str = "sgd") -> Iterator[tuple[list[Handle], int]]:
     """Every client's model after pre-training, as the one model of a list, and the client; made as it is asked for."""
     for client in range(len(lab.clients.samples)):
-        yield [lab.train(Training(lab.initial(), client, params.rule(kind), 0)).model], client
+        yield [lab.train(LocalTraining(lab.initial(), client, params.rule(kind), 0)).model], client
 
 
 def measured(lab: Lab, measurement: str, params: PretrainingParams) -> list[np.ndarray]:
@@ -50,7 +50,7 @@ def print_weights(name: str, samples: int) -> None:
     shares = [float(n) / int(lab.clients.samples.sum()) for n in lab.clients.samples]
     model, updates = lab.initial(), []
     for t in range(1, ROUNDS + 1):
-        trained = [lab.train(Training(model, client, rule, t))[0] for client in range(len(shares))]
+        trained = [lab.train(LocalTraining(model, client, rule, t))[0] for client in range(len(shares))]
         updates.append(lab.value(lab.combine([trained[0], model], [1.0, -1.0])).numpy())
         model = lab.combine(trained, shares)
     changes = [np.abs(b - a) for a, b in itertools.pairwise(updates)]

@@ -158,7 +158,7 @@ def run_scenario(
     Raises `InputError` where scenario or folder are no good, `HflError` where the run fails. An interruption leaves a folder that
     the same call goes on with.
     """
-    loaded = _loaded(scenario)
+    loaded = _loaded(scenario, None if overwrite else out)
     alone = "" if loaded.training else "-no-training"
     usual = f"{slug(loaded.scenario.name)}-{loaded.scenario.seed}-{fingerprint(loaded.scenario)}{alone}"
     folder = Path("runs") / usual if out is None else Path(out)
@@ -218,7 +218,7 @@ def sweep(
     from emulator.study.load import check as check_study
     from emulator.study.runner import run_all, run_left
 
-    base = _loaded(scenario)
+    base = _loaded(scenario, None if overwrite else out)
     if not base.training:
         raise InputError("a sweep trains; load the scenario with training, or run each point with run_scenario")
     varied = {"grid": grid, "seeds": seeds, "variants": variants, "target": target}
@@ -281,11 +281,11 @@ def plot(kind: str, runs: GivenRuns, path: Path | str | None = None, **options: 
 
     if "file" in options:
         raise InputError("file: give the path as 'path'")
-    chosen = choose(kind, yamlfile.from_data(options, f"plot '{kind}'"))
     if isinstance(runs, StudyResults):
         results = runs
     else:
         results = load_results([runs]) if isinstance(runs, Path | str) else results_of(_runs(runs))
+    chosen = choose(kind, yamlfile.from_data(options, f"plot '{kind}'"))  # last: plug-ins of the runs may have the kind
     with tempfile.TemporaryDirectory() as folder:
         shown = Path(folder) / "picture.png"
         draw(chosen, results, [*([] if path is None else [Path(path)]), shown])
@@ -300,8 +300,15 @@ def _documents(changes: Changes) -> list[tuple[str, Document]]:
     return [(key, yamlfile.from_data(value, "changes")) for key, value in changes.items()]
 
 
-def _loaded(scenario: GivenScenario) -> Loaded:
-    return (scenario if isinstance(scenario, Scenario) else load_scenario(scenario)).loaded
+def _loaded(scenario: GivenScenario, out: Path | str | None = None) -> Loaded:
+    """A scenario that is to be run into a folder, which may hold runs already; their plug-ins are imported."""
+    from analysis.folders import run_folders
+    from emulator.recorded import load_to_go_on
+
+    if isinstance(scenario, Scenario):
+        return scenario.loaded
+    load_to_go_on([] if out is None else run_folders([out]))
+    return load_scenario(scenario).loaded
 
 
 def _folder(run: GivenRun) -> Path:

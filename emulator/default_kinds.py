@@ -12,8 +12,15 @@ from pydantic.json_schema import JsonSchemaValue
 def default_kinds(fields: Mapping[str, FieldInfo], marker: type) -> dict[str, str]:
     """The default kind of each field that is marked as a choice (an instance of ``marker``) and has one."""
     marked = {name: f.default for name, f in fields.items() if any(isinstance(each, marker) for each in f.metadata)}
-    kinds = {name: default.get("kind") if isinstance(default, dict) else default for name, default in marked.items()}
+    kinds = {name: _kind_of(default) for name, default in marked.items()}
     return {name: kind for name, kind in kinds.items() if isinstance(kind, str)}
+
+
+def _kind_of(default: Any) -> Any:
+    """The kind of a default: a name, a mapping, or a choice that was read already."""
+    if isinstance(default, dict):
+        return default.get("kind")
+    return default if isinstance(default, str) else getattr(default, "kind", None)
 
 
 def with_kind(given: Any, kind: str | None) -> Any:

@@ -60,7 +60,7 @@ def code_hash(module: str, key: str = "") -> str:
 
 def find(name: str) -> ModuleType:
     """Imports a module by name: one that is installed, or else one of the current folder. Raises what the import raises."""
-    _look_here()
+    look_here()
     return importlib.import_module(name)
 
 
@@ -69,7 +69,7 @@ def load_file(path: Path) -> None:
     name = path.stem
     if name not in from_files and (name in sys.modules or _is_elsewhere(path)):
         raise ImportError(f"'{name}' is the name of another module; give the file another one")
-    _look_here()
+    look_here()
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is no Python file")
@@ -110,7 +110,8 @@ def _place_of(error: BaseException) -> str:
     return f" ({written[-1].filename}:{written[-1].lineno})" if written else ""
 
 
-def _look_here() -> None:
+def look_here() -> None:
+    """Makes the current folder the last place where modules are found."""
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.append(here)

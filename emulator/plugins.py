@@ -17,10 +17,12 @@ from typing import Any
 from emulator import modules
 from emulator.conformance import Facts, at
 from emulator.errors import HflError, InputError
+from emulator.origins import Source, source_of
 from emulator.processes import MAIN
 from emulator.registry import OURS, Chosen, Plugin, Registry, choices, is_ours
 
 loaded: list[str] = []  # what was imported here, so that worker processes can do the same
+sources: dict[str, Source] = {}  # by what stands in `loaded`: the code as it was when it was imported
 named: dict[str, str] = {}  # modules that scenarios name, and what each is there for
 
 _OURS = tuple(Path(__file__).parents[1] / package for package in OURS)
@@ -32,11 +34,14 @@ def load(names: Sequence[str]) -> None:
     for name in names:
         named.setdefault(Path(name).stem if name.endswith(".py") else name, "")
         with modules.refusing(f"--plugin {name}"):
+            source = source_of(name)
             if name.endswith(".py"):
                 modules.load_file(Path(name).resolve())
             else:
                 modules.find(name)
         whole = str(Path(name).resolve()) if name.endswith(".py") else name  # workers may have another current folder
+        if source is not None:
+            sources[whole] = source
         if whole not in loaded:
             loaded.append(whole)
 

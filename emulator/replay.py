@@ -58,7 +58,10 @@ class Replay:
 
 
 def open_source(folder: Path) -> Source:
-    """Reads a finished run. Raises `InputError` where the folder holds none, or one that this version cannot replay."""
+    """Reads a finished run. Raises `InputError` where the folder holds none, or one that this version cannot replay.
+
+    Plug-ins that its manifest names are imported, where they are as they were (`emulator.recorded`).
+    """
     run = open_run(folder)
     if not (folder / checkpoint.MEMORY).is_file():
         raise InputError(f"'{folder}' has no {checkpoint.MEMORY}, so nothing of the run can be replayed; run it again")

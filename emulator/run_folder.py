@@ -11,7 +11,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from emulator import checkpoint
+from emulator import checkpoint, recorded
 from emulator.errors import InputError, quote_all
 from emulator.files import LOCK, changed_files, digest_of, held, read_json
 from emulator.scenario import Scenario, dump
@@ -34,7 +34,8 @@ def prepare(folder: Path, scenario: Scenario, overwrite: bool = False, training:
     """Makes a folder ready for a run, with training or without. False: it already holds this run, complete.
 
     Raises `InputError` where the folder holds anything else than an earlier part of the same run, where a file of a complete
-    run was changed, and where another process is at work in the folder.
+    run or a plug-in of it was changed, and where another process is at work in the folder. A run that is not complete goes on
+    with changed plug-ins: all that they do is done again.
     """
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return True
@@ -61,6 +62,11 @@ def prepare(folder: Path, scenario: Scenario, overwrite: bool = False, training:
             raise InputError(
                 f"{folder} holds a run of this scenario {'without' if training else 'with'} training; "
                 "choose another --out, or replace it with --overwrite"
+            )
+        if complete and (given := recorded.changed_since(folder, scenario)):
+            raise InputError(
+                f"{folder} holds this run, complete, but the plug-in '{given}' has changed since; "
+                "choose another --out, or do the run again with --overwrite"
             )
         for half_written in folder.glob(".*.part*"):  # by a process that was killed while it wrote
             half_written.unlink()

@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from emulator import __version__, ledger, run_folder
+from emulator import __version__, ledger, recorded, run_folder
 from emulator.accounting import energy_by_state
 from emulator.files import replacing, write_text
 from emulator.grouping.diagnostics import groupings_csv, groups_csv
@@ -125,6 +125,7 @@ def manifest_of(scenario: Scenario, training: bool) -> dict[str, Any]:
         "seed": scenario.seed,
         "training": training,
         "tables": list(tables_of(scenario)),
+        "plugins": recorded.as_json(scenario),
         "command": _command(),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),

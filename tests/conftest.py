@@ -95,6 +95,7 @@ def plugin_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
     (tmp_path / "s.yaml").write_text(command.TINY)
     slots, imported, files = dict(Registry.by_slot), set(sys.modules), set(modules.from_files)
     loaded, named = list(plugins.loaded), dict(plugins.named)
+    monkeypatch.setattr(sys, "path", list(sys.path))
     yield tmp_path
     Registry.by_slot.clear()
     Registry.by_slot.update(slots)

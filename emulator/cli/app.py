@@ -9,9 +9,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from emulator import cluster, plugins
+from emulator import cluster, plugins, recorded
 from emulator.cluster import Backend
 from emulator.errors import InputError
+from emulator.files import slug
+from emulator.scenario.schema import name_of
+from emulator.yamlfile import Document
 
 app = typer.Typer(
     name="hfl",
@@ -22,6 +25,7 @@ app = typer.Typer(
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
+LONGEST_NAME = 80  # of a scenario; a longer one is refused when it is checked
 AXES = ("cost", "time", "bytes", "round")
 
 ScenarioArgument = Annotated[
@@ -71,3 +75,16 @@ def backend_joined(backend: Backend, address: str | None, workers: int | None) -
 def import_plugins(names: list[str] | None) -> None:
     """Imports the user's plug-ins."""
     plugins.load(names or [])
+
+
+def go_on_with(folder: Path) -> None:
+    """Imports the plug-ins that the runs in a folder name, before these are gone on with. Raises `InputError` as that does."""
+    from analysis.folders import run_folders
+
+    recorded.load_to_go_on(run_folders([folder]))
+
+
+def stated_name(document: Document) -> str:
+    """The name of a scenario or a study that was read and not checked, as it stands in the names of folders."""
+    said = document.data.get("name") if isinstance(document.data, dict) else None
+    return slug(said if isinstance(said, str) and len(said) <= LONGEST_NAME else name_of(document.file))

@@ -77,11 +77,12 @@ def plot(
         override(options, change)
     if title:
         options.data["title"] = title
+    results = load_results(folders)  # first: their plug-ins may have the kind
     chosen = choose(kind, options)
     if chosen.params.file:
         raise InputError("--set file: name the files with --out")
     paths = out_files or [Path(f"{kind}.png")]
-    draw(chosen, load_results(folders), paths)
+    draw(chosen, results, paths)
     out.print(f"wrote {', '.join(escape(str(path)) for path in paths)}")
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from emulator import scenario
 from emulator.cli.app import (
     AXES,
     AddressOption,
@@ -23,14 +22,17 @@ from emulator.cli.app import (
     app,
     backend_joined,
     err,
+    go_on_with,
     import_plugins,
     out,
+    stated_name,
 )
 from emulator.cli.comparing import show_comparison
 from emulator.cluster import Backend
 from emulator.errors import InputError, suggestion
 from emulator.files import slug, write_text
 from emulator.scenario import Loaded
+from emulator.scenario.load import check, read
 from emulator.scenario.presets import presets
 
 if TYPE_CHECKING:
@@ -60,14 +62,18 @@ def run(
 ) -> None:
     """Run a scenario and write a run folder; go on with it where an earlier run was cut off."""
     import_plugins(plugin)
-    changes = [*(changes or []), *([f"seed={seed}"] if seed is not None else [])]
-    loaded = scenario.load(name, changes, training=not no_training)
+    document = read(name, [*(changes or []), *([f"seed={seed}"] if seed is not None else [])])
+    said = document.data.get("seed") if isinstance(document.data, dict) else None
+    number = said if isinstance(said, int) and 0 <= said < 2**53 else 0  # any other is refused when it is checked
+    default = f"{stated_name(document)}-{number}{'-no-training' if no_training else ''}"
+    folder = out_dir or Path("runs") / default
+    if not overwrite:
+        go_on_with(folder)
+    loaded = check(document, training=not no_training)
     others = against if against else list(loaded.scenario.output.against)
     for preset in others:
         if preset not in presets():
             raise InputError(f"--against: unknown preset '{preset}'; {suggestion(preset, presets())}")
-    default = f"{slug(loaded.scenario.name)}-{loaded.scenario.seed}{'-no-training' if no_training else ''}"
-    folder = out_dir or Path("runs") / default
     every = [loaded, *(loaded.against(preset) for preset in others)]
     folders = [folder / slug(each.scenario.label) for each in every] if others else [folder]
     if len(set(folders)) < len(folders):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
+from emulator import yamlfile
 from emulator.cli.app import (
     AddressOption,
     BackendOption,
@@ -20,14 +21,16 @@ from emulator.cli.app import (
     app,
     backend_joined,
     err,
+    go_on_with,
     import_plugins,
     out,
+    stated_name,
 )
 from emulator.cluster import Backend
 from emulator.contracts.files import FigureChoice
 from emulator.errors import HflError, InputError
-from emulator.files import slug
-from emulator.study.load import LoadedStudy, load
+from emulator.scenario.load import find
+from emulator.study.load import LoadedStudy, bundled, check
 from emulator.yamlfile import Path_
 
 if TYPE_CHECKING:
@@ -62,8 +65,11 @@ def study(
 ) -> None:
     """Run all runs of a study, replay them in other worlds, and write tables and figures; go on where it was cut off."""
     import_plugins(plugin)
-    loaded = load(name, changes or ())
-    folder = out_dir or Path("studies") / slug(loaded.study.name)
+    document = yamlfile.load(find(name, bundled(), "study"))
+    folder = out_dir or Path("studies") / stated_name(document)
+    if not overwrite:
+        go_on_with(folder)
+    loaded = check(document, changes or ())
     if dry_run:
         _list(loaded, folder)
         return

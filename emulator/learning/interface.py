@@ -11,7 +11,7 @@ from emulator.contracts.learning import MeasurementChoice
 from emulator.learning.facts import ClientFacts, Evaluation, ModelFacts
 from emulator.learning.lab import Subject
 from emulator.learning.memo import RunMemory
-from emulator.learning.recipes import Distilled, Handle, Swaps, Trained, Training
+from emulator.learning.recipes import Distilled, Handle, LocalTraining, Swaps, Trained
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,7 +47,7 @@ class AnyLab(Protocol):
     def poison(self, swaps: Mapping[int, Swaps]) -> None:
         """See `Lab.poison`."""
 
-    def train(self, training: Training) -> Trained:
+    def train(self, training: LocalTraining) -> Trained:
         """See `Lab.train`."""
 
     def distil(self, client: int, params: DistillationParams) -> Distilled:

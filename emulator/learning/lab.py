@@ -28,8 +28,8 @@ from emulator.learning.keys import Keys, content_key, from_npy, text_key, to_npy
 from emulator.learning.memo import RunMemory
 from emulator.learning.recipes import Combine, Distil, Distilled, Initial, Recipe, Swaps, Train, Trainee, Zeros
 from emulator.learning.recipes import Handle as Handle  # these three are part of what a lab takes and gives
+from emulator.learning.recipes import LocalTraining as LocalTraining
 from emulator.learning.recipes import Trained as Trained
-from emulator.learning.recipes import Training as Training
 from emulator.registry import choices
 from emulator.scenario.schema import Scenario
 
@@ -156,7 +156,7 @@ class Lab:
     def _swaps_of(self, client: Trainee) -> Swaps:
         return self._swaps.get(client, ()) if isinstance(client, int) else ()
 
-    def train(self, training: Training) -> Trained:
+    def train(self, training: LocalTraining) -> Trained:
         """What comes of a local training. From now on it is under way: it is computed when its result is needed, or before."""
         self.asked += 1
         swaps = self._swaps_of(training.client)

@@ -32,7 +32,7 @@ class Handle:
         self.value: Tensor | None = None
 
 
-class Training(NamedTuple):
+class LocalTraining(NamedTuple):
     """A local training as a method asks for it.
 
     The order of the batches of an epoch depends on seed, client, round and the epoch's number in the round alone. ``turn`` counts
@@ -99,7 +99,7 @@ class Combine(Recipe):
 class Train(Recipe):
     """A local training; ``swaps`` are labels that the client exchanges in its own data."""
 
-    def __init__(self, asked: Training, swaps: Swaps = ()) -> None:
+    def __init__(self, asked: LocalTraining, swaps: Swaps = ()) -> None:
         self.states = (asked.model, *(asked.memory or ()))
         super().__init__(*self.states, *(handle for block in asked.extra for handle in block))
         self.asked = asked

@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 
 from emulator.errors import HflError
 from emulator.learning.facts import Evaluation
-from emulator.learning.lab import Handle, Lab, Trained, Training
+from emulator.learning.lab import Handle, Lab, LocalTraining, Trained
 from emulator.learning.memo import RunMemory
 from emulator.learning.recipes import Recipe, Train
 from emulator.learning.timing import NOT_MEASURED
@@ -68,7 +68,7 @@ class ReplayLab(Lab):
                 stack.extend(recipe.needs())
         return sum(isinstance(recipe, Train) for recipe in seen)
 
-    def train(self, training: Training) -> Trained:
+    def train(self, training: LocalTraining) -> Trained:
         """See `Lab.train`."""
         model, client, rule, *place = training
         known: Trained | None = self._made.get(

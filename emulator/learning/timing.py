@@ -25,7 +25,7 @@ from emulator.learning.clients import DividedData, divide_data, outline_of
 from emulator.learning.data.arrays import Outline, is_text
 from emulator.learning.facts import ClientFacts, Evaluation, ModelFacts
 from emulator.learning.keys import content_key, from_npy, to_npy
-from emulator.learning.lab import Handle, Subject, Trained, Training, keys_of
+from emulator.learning.lab import Handle, LocalTraining, Subject, Trained, keys_of
 from emulator.learning.memo import RunMemory
 from emulator.learning.recipes import Distilled, Swaps
 from emulator.scenario.schema import Scenario
@@ -108,7 +108,7 @@ class TimingLab:
     def poison(self, swaps: Mapping[int, Swaps]) -> None:
         """Changes nothing: there are no labels to train on."""
 
-    def train(self, training: Training) -> Trained:
+    def train(self, training: LocalTraining) -> Trained:
         """The same handle, twice for rules with memory."""
         self.asked += 1
         return self._trained if training.memory is None else Trained(self._model, self._model)

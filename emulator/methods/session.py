@@ -24,7 +24,7 @@ from emulator.grouping.diagnostics import Grouping
 from emulator.grouping.topology import Place
 from emulator.learning.distillation import DistillationParams
 from emulator.learning.interface import AnyLab
-from emulator.learning.lab import Handle, Trained, Training
+from emulator.learning.lab import Handle, LocalTraining, Trained
 from emulator.learning.recipes import Distilled
 from emulator.ledger import EVALUATION, HOPS, Tag
 from emulator.methods.attacks import Attack
@@ -101,7 +101,7 @@ class Session:
         """Evaluates the model with which the run begins, as round 0."""
         self._evaluate(0, model)
 
-    def end_round(self, round: int, model: Models, **measured: float) -> bool:  # noqa: A002
+    def end_round(self, round: int, model: Models, /, **measured: float) -> bool:  # noqa: A002
         """Says that a global round is over and ``model`` is the global model now. True: the run is to stop.
 
         ``measured`` are values of columns of ``metrics.csv`` that the method declares (the fact ``columns``); one that is not
@@ -158,7 +158,7 @@ class Session:
             known = f"; declared: {quote_all(self._declared)}" if self._declared else ""
             how = f"tables=(Table({table!r}, {tuple(row)}),)"
             raise ValueError(
-                f"table '{table}' is not declared{known}; declare it where the method is registered: {how}"
+                f"table '{table}' is not declared{known}; declare it where method or attack are registered: {how}"
             )
         self.tables[table].append(self._declared[table].row(row))
 
@@ -197,8 +197,8 @@ class Session:
     ) -> StepsTo[Trained | None]:
         """Local training on a client's device, on its own samples and on those that it was sent.
 
-        The round is the tag's. ``turn`` tells several trainings of a client in one round apart (see `Training`); ``memory`` is
-        that of a rule with memory, which keeps the client's new state only when somebody calls `RuleMemory.keep`.
+        The round is the tag's. ``turn`` tells several trainings of a client in one round apart (see `LocalTraining`).
+        ``memory`` is that of a rule with memory, which keeps the client's new state when somebody calls `RuleMemory.keep`.
         """
         rule, how = local() if memory is None else memory.rule, local.params
         samples = int(self.lab.clients.samples[client]) + sum(one.samples for one in received)
@@ -206,7 +206,7 @@ class Session:
         def begin() -> Trained:
             state = None if memory is None else memory.of(client)
             extra = tuple(one.data for one in received)
-            return self.lab.train(Training(model, client, local, tag.round, turn, state, extra))
+            return self.lab.train(LocalTraining(model, client, local, tag.round, turn, state, extra))
 
         return self.work(
             lambda begun: self.world.train(client, samples, how.epochs, how.batch_size, tag, rule.step_flops, begun),
@@ -262,7 +262,7 @@ class Session:
         """Training on a server's device, on the samples of these clients, which it has."""
         how, samples = local.params, int(self.lab.clients.samples[list(clients)].sum())
         flops = PASSES * self.world.workload.flops(how.batch_size, local().step_flops)
-        trained = self.lab.train(Training(model, tuple(clients), local, tag.round))
+        trained = self.lab.train(LocalTraining(model, tuple(clients), local, tag.round))
         yield self.world.serve(server, flops * how.epochs * samples, tag)
         return trained
 

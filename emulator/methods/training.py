@@ -18,7 +18,7 @@ from emulator.contracts.learning import LocalRule
 from emulator.contracts.methods import Patience, TrainingFacts, Waiting, trainings
 from emulator.contracts.world import GroupOperation
 from emulator.learning.distillation import DistillationParams
-from emulator.learning.lab import Handle, Trained, Training
+from emulator.learning.lab import Handle, LocalTraining, Trained
 from emulator.ledger import Tag
 from emulator.methods.memory import RuleMemory
 from emulator.methods.session import ReceivedData, Session
@@ -145,7 +145,7 @@ def together(
     samples = group.held(session.lab.clients.samples, crew.clients)
     work = Work(samples, local.epochs, local.batch_size, at.memory.rule.step_flops)
     train, of = session.lab.train, at.memory.of
-    trained = {c: train(Training(model, c, at.local, at.round, at.group_round, of(c), extra)) for c in asked}
+    trained = {c: train(LocalTraining(model, c, at.local, at.round, at.group_round, of(c), extra)) for c in asked}
     if at.operation.plugin.facts.alone:
         yield crew.exchange(work, at.down_bytes, at.up_bytes, tag)
     else:

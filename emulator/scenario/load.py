@@ -113,10 +113,15 @@ def find(name: str, known: Mapping[str, Path] | None = None, what: str = "scenar
 
 def load(name: str | Path, overrides: Sequence[str] = (), training: bool = True) -> Loaded:
     """Reads and checks a scenario file or a bundled scenario; raises `ScenarioError` with everything that is wrong."""
+    return check(read(name, overrides), training)
+
+
+def read(name: str | Path, overrides: Sequence[str] = ()) -> Document:
+    """A scenario file or a bundled scenario with its changes, unchecked; raises `ScenarioError` where it is no YAML."""
     document = yamlfile.load(find(str(name)))
     for text in overrides:
         override(document, text)
-    return check(document, training)
+    return document
 
 
 def loads(text: str, file: str = "<text>") -> Loaded:

@@ -10,7 +10,7 @@ import pytest
 from analysis_samples import make_run, metrics
 from ledger_samples import write_run
 
-from analysis.printed import FORMATS, breakdown, cost_to_target, stragglers, table, totals
+from analysis.printed import FORMATS, table
 from analysis.series import Series
 from analysis.texttable import TextTable, latex_text
 from emulator.errors import InputError
@@ -26,18 +26,18 @@ SERIES = [
 
 
 def test_cost_to_target_is_the_mean_of_the_seeds_that_reached_it() -> None:
-    made = cost_to_target(SERIES, 0.5).data.set_index("label")
+    made = table("cost-to-target", SERIES, 0.5).data.set_index("label")
     quick, slow = made.loc["quick & 50 % off"], made.loc["slow_one"]
     assert (quick["seeds"], quick["reached"], quick["target_accuracy"]) == (3, 2, 0.5)
     assert (quick["round_mean"], quick["time_s_mean"], quick["bytes_total_mean"]) == (1.5, 15, 1500)
     assert (quick["cost_s_mean"], quick["energy_j_mean"]) == (150, 7.5)
     assert quick["time_s_ci95"] == pytest.approx(12.7062 * 5, rel=1e-4)  # Student's t for two values 10 apart
     assert (slow["reached"], slow["time_s_mean"]) == (1, 30)
-    assert cost_to_target(SERIES).data["target_accuracy"].tolist() == [0.4, 0.4]  # the highest that all reach
+    assert table("cost-to-target", SERIES).data["target_accuracy"].tolist() == [0.4, 0.4]  # the highest that all reach
 
 
 def test_the_four_formats_say_the_same() -> None:
-    made = cost_to_target(SERIES, 0.65)
+    made = table("cost-to-target", SERIES, 0.65)
     text, markdown, latex = made.text(), made.markdown(), made.latex()
     assert text.splitlines()[0] == "To reach 65 % test accuracy; mean of the seeds that did ± half of the 95 % interval"
     assert text.splitlines()[2].split() == ["method", "reached", "round", "time", "data", "cost", "energy"]
@@ -71,21 +71,29 @@ def test_latex_takes_no_sign_for_a_command() -> None:
 
 
 def test_whole_runs() -> None:
-    made = totals(SERIES)
+    made = table("totals", SERIES)
     quick = made.data.iloc[0]
     assert quick["final_accuracy_mean"] == pytest.approx(0.5)
     assert quick["best_accuracy_mean"] == pytest.approx(0.5)
     assert (quick["time_s_mean"], quick["cost_s_mean"], quick["energy_j_mean"]) == (20, 200, 10)
     assert "50.0 ± 24.8 %" in made.text()
     assert "± 0" not in made.text()  # all seeds took as long
-    assert "mean" not in totals(SERIES[1:]).text()
+    assert "mean" not in table("totals", SERIES[1:]).text()
 
 
 def test_tables_of_what_clients_do(tmp_path: Path) -> None:
     run = write_run(tmp_path / "a")
-    assert breakdown([run]).text().splitlines()[-1].split() == ["fedavg", "6.0", "2.0", "5.0", "3.0", "2.0", "10.0"]
-    assert breakdown([run]).data["waiting_s_mean"].tolist() == [10]
-    slow = stragglers([run])
+    assert table("breakdown", [run]).text().splitlines()[-1].split() == [
+        "fedavg",
+        "6.0",
+        "2.0",
+        "5.0",
+        "3.0",
+        "2.0",
+        "10.0",
+    ]
+    assert table("breakdown", [run]).data["waiting_s_mean"].tolist() == [10]
+    slow = table("stragglers", [run])
     assert slow.sections[0].rows[0] == ("client-0", "pi-0", "5.5 s", "0 s", "1.38", "2 of 2")
     assert slow.data["client"].tolist() == [2, 1, 0]
 

@@ -19,7 +19,7 @@ from emulator.learning import engine
 from emulator.learning.brought import Block, fetch, joined
 from emulator.learning.distillation import DistilJob, DistillationParams, distil_client
 from emulator.learning.flat import FlatModel
-from emulator.learning.lab import Lab, Training
+from emulator.learning.lab import Lab, LocalTraining
 from emulator.learning.memo import Memo, RunMemory
 from emulator.learning.trainer import Trained, Trainer, TrainingData, TrainJob, steps_of
 from emulator.learning.workers import WorkerPool
@@ -170,7 +170,7 @@ def test_nothing_is_distilled_until_a_training_on_it_is_needed(small: Small) -> 
     def accuracy(lab: Lab) -> float:
         blocks = [lab.distil(c, SMALL) for c in (1, 2)]
         model, _ = lab.train(
-            Training(lab.initial(), 0, loaded.scenario.method.params.local, round=1, extra=tuple(blocks))
+            LocalTraining(lab.initial(), 0, loaded.scenario.method.params.local, round=1, extra=tuple(blocks))
         )
         assert all(h.value is None for b in blocks for h in b)
         result = lab.evaluate(model).accuracy
@@ -190,7 +190,7 @@ def test_the_header_trains_on_what_the_members_distilled(small: Small) -> None:
     blocks = [lab.distil(c, SMALL) for c in (1, 2)]
     assert [tuple(lab.value(b.images).shape) for b in blocks] == [(5, 1, 8, 8)] * 2
     assert lab.value(blocks[0].labels).dtype == torch.int64
-    model = lab.value(lab.train(Training(lab.initial(), 0, rule, round=1, extra=tuple(blocks)))[0])
+    model = lab.value(lab.train(LocalTraining(lab.initial(), 0, rule, round=1, extra=tuple(blocks)))[0])
     data = lab._engine.data
     x, y = torch.from_numpy(data.arrays.x_train), torch.from_numpy(data.arrays.y_train)
     made = [distil_client(x, y, data.parts, DistilJob(c, 10, SMALL), loaded.scenario.seed) for c in (1, 2)]
@@ -217,11 +217,11 @@ def test_keys(small: Small) -> None:
         assert make(small(change)).distil(1, SMALL).images.key == base.images.key
     other = lab.distil(2, SMALL)
     extras = [[], [base], [other], [base, other], [other, base]]
-    assert len({lab.train(Training(lab.initial(), 0, rule, round=1, extra=tuple(e)))[0].key for e in extras}) == 5
+    assert len({lab.train(LocalTraining(lab.initial(), 0, rule, round=1, extra=tuple(e)))[0].key for e in extras}) == 5
     memory = (lab.zeros(), lab.zeros())
-    state, own = lab.train(Training(lab.initial(), 0, rule, round=1, memory=memory, extra=(base,)))
+    state, own = lab.train(LocalTraining(lab.initial(), 0, rule, round=1, memory=memory, extra=(base,)))
     assert own is not None
-    assert state.key != lab.train(Training(lab.initial(), 0, rule, round=1, memory=memory))[0].key
+    assert state.key != lab.train(LocalTraining(lab.initial(), 0, rule, round=1, memory=memory))[0].key
 
 
 def test_rules_with_memory_take_other_samples_too(small: Small) -> None:
@@ -230,7 +230,7 @@ def test_rules_with_memory_take_other_samples_too(small: Small) -> None:
     memory = (lab.zeros(), lab.zeros())
     for learn_labels in (False, True):
         block = lab.distil(1, SMALL.model_copy(update={"learn_labels": learn_labels}))
-        state, own = lab.train(Training(lab.initial(), 0, rule, round=1, memory=memory, extra=(block,)))
+        state, own = lab.train(LocalTraining(lab.initial(), 0, rule, round=1, memory=memory, extra=(block,)))
         assert own is not None
         assert torch.isfinite(lab.value(state)).all()
         assert float(lab.value(own).abs().max()) > 0
@@ -240,7 +240,7 @@ def test_distilled_data_is_in_the_checkpoint_and_freed_with_its_last_handle(smal
     loaded = small()
     lab, rule = make(loaded), loaded.scenario.method.params.local
     block = lab.distil(1, SMALL)
-    model, _ = lab.train(Training(lab.initial(), 0, rule, round=1, extra=(block,)))
+    model, _ = lab.train(LocalTraining(lab.initial(), 0, rule, round=1, extra=(block,)))
     images, labels = lab.value(block.images), lab.value(block.labels)
     checkpoint.write(tmp_path, lab)
     again = make(loaded, restored=checkpoint.Restored(tmp_path))
@@ -264,7 +264,8 @@ def test_worker_processes_change_no_bit(small: Small, monkeypatch: pytest.Monkey
         rule = loaded.scenario.method.params.local
         blocks = [lab.distil(c, SMALL) for c in range(6)]
         ends = [
-            lab.train(Training(lab.initial(), c, rule, round=1, extra=blocks[3 * (c - 6) :][:3]))[0] for c in (6, 7)
+            lab.train(LocalTraining(lab.initial(), c, rule, round=1, extra=blocks[3 * (c - 6) :][:3]))[0]
+            for c in (6, 7)
         ]
         lab.value(lab.combine(ends, [0.5, 0.5]))
         lab.close()

@@ -11,7 +11,7 @@ import torch
 
 from emulator.contracts.learning import LocalRuleChoice
 from emulator.errors import HflError
-from emulator.learning.lab import Handle, Lab, Training, content_key
+from emulator.learning.lab import Handle, Lab, LocalTraining, content_key
 from emulator.learning.memo import Memo, RunMemory
 from emulator.scenario import Loaded
 from emulator.scenario.schema import Links
@@ -24,7 +24,7 @@ def make(loaded: Loaded, memo: Memo | None = None) -> Lab:
 
 
 def train(lab: Lab, model: Handle, client: int, rule: LocalRuleChoice, **place: int) -> Handle:
-    return lab.train(Training(model, client, rule, **place))[0]
+    return lab.train(LocalTraining(model, client, rule, **place))[0]
 
 
 def test_nothing_is_trained_until_a_value_is_needed(small: Small) -> None:

@@ -15,7 +15,7 @@ from emulator.learning.clients import ClientData, turned
 from emulator.learning.data.arrays import ArraySet
 from emulator.learning.facts import Evaluation
 from emulator.learning.flat import FlatModel
-from emulator.learning.lab import Handle, Lab, Training
+from emulator.learning.lab import Handle, Lab, LocalTraining
 from emulator.learning.memo import Memo, RunMemory
 from emulator.learning.mixtures import expected
 from emulator.learning.partitions import ClusteredParts
@@ -36,7 +36,7 @@ def make(loaded: Loaded, memo: Memo | None = None) -> Lab:
 
 def trained(lab: Lab, loaded: Loaded, clients: list[int]) -> list[Handle]:
     rule = loaded.scenario.method.params.local
-    return [lab.train(Training(lab.initial(), c, rule, round=1))[0] for c in clients]
+    return [lab.train(LocalTraining(lab.initial(), c, rule, round=1))[0] for c in clients]
 
 
 @pytest.mark.parametrize("change", [ROTATED, f"data.partition={{kind: rotation, of: {OVERLAP}}}"])

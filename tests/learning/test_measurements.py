@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from emulator.contracts.learning import MeasurementChoice, MeasurementFacts, measurements, models
 from emulator.errors import InputError
 from emulator.learning import lab as lab_module
-from emulator.learning.lab import Handle, Lab, Training
+from emulator.learning.lab import Handle, Lab, LocalTraining
 from emulator.learning.layers import classifier_of
 from emulator.learning.measured_models import MeasuredModels
 from emulator.learning.memo import Memo, RunMemory
@@ -30,7 +30,7 @@ def make(loaded: Loaded, memo: Memo | None = None) -> Lab:
 
 
 def trained(lab: Lab, loaded: Loaded, client: int) -> Handle:
-    return lab.train(Training(lab.initial(), client, loaded.scenario.method.params.local, 0))[0]
+    return lab.train(LocalTraining(lab.initial(), client, loaded.scenario.method.params.local, 0))[0]
 
 
 def by_hand(lab: Lab, handle: Handle) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from emulator.learning.brought import fetch
-from emulator.learning.lab import Lab, Training
+from emulator.learning.lab import Lab, LocalTraining
 from emulator.learning.memo import Memo, RunMemory
 from emulator.learning.trainer import Trainer, TrainingData, TrainJob
 from emulator.learning.workers import WorkerPool
@@ -82,7 +82,7 @@ def test_poisoned_trainings_have_keys_of_their_own_and_all_others_keep_theirs(sm
     def keys(swaps: dict[int, tuple[tuple[int, int], ...]]) -> list[str]:
         lab = Lab(loaded.scenario, RunMemory(Memo(None)), max_workers=1)
         lab.poison(swaps)
-        return [lab.train(Training(lab.initial(), client, rule, round=1))[0].key for client in range(3)]
+        return [lab.train(LocalTraining(lab.initial(), client, rule, round=1))[0].key for client in range(3)]
 
     clean, one, other = keys({}), keys({1: ((0, 2),)}), keys({1: ((0, 2), (3, 5))})
     assert clean[0] == one[0] == other[0]

@@ -11,7 +11,7 @@ import pytest
 
 from emulator.contracts.learning import data_sets
 from emulator.errors import InputError
-from emulator.learning.lab import Lab, Training
+from emulator.learning.lab import Lab, LocalTraining
 from emulator.learning.memo import Memo, RunMemory
 from emulator.learning.timing import MOST_SERVED, SAMPLES_EACH, TimingLab
 from emulator.scenario import Loaded
@@ -132,9 +132,9 @@ def test_what_is_wrong_for_everybody_is_an_error() -> None:
 def test_there_are_no_models_to_look_at(small: Small) -> None:
     lab = lab_of(small())
     rule = small().scenario.method.params.local
-    model, own = lab.train(Training(lab.initial(), 0, rule, 1))
+    model, own = lab.train(LocalTraining(lab.initial(), 0, rule, 1))
     assert own is None
-    assert lab.train(Training(model, 0, rule, 1, 0, (lab.zeros(), lab.zeros())))[1] is not None
+    assert lab.train(LocalTraining(model, 0, rule, 1, 0, (lab.zeros(), lab.zeros())))[1] is not None
     assert lab.asked == 2
     assert lab.trained == 0
     assert lab.values() == {}

@@ -12,7 +12,7 @@ import pytest
 
 from emulator import ledger
 from emulator.errors import InputError
-from emulator.learning.lab import Lab, Training
+from emulator.learning.lab import Lab, LocalTraining
 from emulator.learning.memo import Memo, RunMemory
 from emulator.methods.session import Session
 from emulator.run import execute
@@ -79,7 +79,7 @@ def test_accuracies_by_cluster_and_client_are_means_over_labels_as_they_hold_the
     samples = fed_lab.clients.samples
     model = fed_lab.initial()
     for t in (1, 2):
-        trained = [fed_lab.train(Training(model, c, rule, t))[0] for c in range(8)]
+        trained = [fed_lab.train(LocalTraining(model, c, rule, t))[0] for c in range(8)]
         model = fed_lab.combine(trained, [int(n) / int(samples.sum()) for n in samples])
     right = _right(fed_lab, model, x, y)
     by_label = np.array([right[y == label].mean() for label in range(10)])
@@ -309,8 +309,8 @@ def test_samples_in_one_place_are_trained_as_one_clients(small: Small) -> None:
                    "method.local={epochs: 1, batch_size: 64, learning_rate: 0.1}")  # fmt: skip
     lab = Lab(loaded.scenario, RunMemory(Memo(None)), max_workers=1)
     rule = loaded.scenario.method.params.local
-    both = lab.value(lab.train(Training(lab.initial(), (0, 1), rule, 1))[0])
-    apart = [lab.value(lab.train(Training(lab.initial(), c, rule, 1))[0]) for c in (0, 1)]
+    both = lab.value(lab.train(LocalTraining(lab.initial(), (0, 1), rule, 1))[0])
+    apart = [lab.value(lab.train(LocalTraining(lab.initial(), c, rule, 1))[0]) for c in (0, 1)]
     assert both.numpy() == pytest.approx(((apart[0] + apart[1]) / 2).numpy(), abs=1e-6)
 
 

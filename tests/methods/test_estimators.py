@@ -20,7 +20,7 @@ from emulator.contracts.methods import estimators
 from emulator.errors import HflError, InputError
 from emulator.grouping.similarity import set_similarity
 from emulator.grouping.view import ClientView
-from emulator.learning.lab import Training
+from emulator.learning.lab import LocalTraining
 from emulator.learning.memo import Memo
 from emulator.methods.estimators.classifier_weights import principal_components
 from emulator.methods.session import Session
@@ -91,7 +91,7 @@ def test_confidence_and_signature_are_two_readings_of_one_measurement(small: Sma
     assert other.lab.trained == 0
     assert not np.allclose(confident, signed, atol=0.01)
     scores = [
-        one.lab.measure("class-scores", [one.lab.train(Training(one.lab.initial(), c, _rule(one), 0))[0]])
+        one.lab.measure("class-scores", [one.lab.train(LocalTraining(one.lab.initial(), c, _rule(one), 0))[0]])
         for c in range(8)
     ]
     assert one.lab.trained == 8
@@ -115,7 +115,7 @@ def test_classifier_weights_keep_nine_tenths_of_their_variance(small: Small) -> 
     lab = session.lab
     raw = np.stack(
         [
-            lab.measure("classifier-weights", [lab.train(Training(lab.initial(), c, _rule(session), 0))[0]])
+            lab.measure("classifier-weights", [lab.train(LocalTraining(lab.initial(), c, _rule(session), 0))[0]])
             for c in range(8)
         ]
     )

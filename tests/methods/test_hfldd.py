@@ -14,7 +14,7 @@ from emulator import ledger
 from emulator.assembly import assemble
 from emulator.errors import InputError, ScenarioError
 from emulator.learning.distillation import distillation_flops
-from emulator.learning.lab import Training
+from emulator.learning.lab import LocalTraining
 from emulator.learning.memo import Memo, RunMemory
 from emulator.learning.timing import TimingLab
 from emulator.ledger import Row
@@ -176,7 +176,7 @@ def test_the_global_model_is_the_average_of_the_headers_by_their_samples(small: 
     for group, header in sorted(headers(session).items()):
         others = [p.client for p in session.places if p.group == group and p.client != header]
         extra = [lab.distil(c, params.training.params) for c in others]
-        models.append(lab.train(Training(lab.initial(), header, params.local, 1, extra=tuple(extra)))[0])
+        models.append(lab.train(LocalTraining(lab.initial(), header, params.local, 1, extra=tuple(extra)))[0])
         weights.append(30 + 5 * len(others))
     assert len(set(weights)) > 1
     expected = lab.evaluate(lab.combine(models, [w / sum(weights) for w in weights]))

@@ -11,7 +11,7 @@ import pytest
 from emulator.contracts.learning import LocalRuleChoice
 from emulator.contracts.methods import Reading
 from emulator.learning.facts import ModelFacts
-from emulator.learning.lab import Handle, Lab, Training
+from emulator.learning.lab import Handle, Lab, LocalTraining
 from emulator.learning.memo import Memo, RunMemory
 from emulator.learning.recipes import Handle as AnyHandle
 from emulator.methods.merging import clusters_to_merge
@@ -44,7 +44,7 @@ def updates_of(loaded: Loaded, rounds: int) -> np.ndarray:
     samples = lab.clients.samples
     model, found = lab.initial(), []
     for t in range(1, rounds + 1):
-        trained = [lab.train(Training(model, c, rule, t))[0] for c in clients]
+        trained = [lab.train(LocalTraining(model, c, rule, t))[0] for c in clients]
         before = lab.value(model).double().numpy()
         found.append(np.stack([lab.value(h).double().numpy() - before for h in trained]))
         model = lab.combine(trained, [int(n) / int(samples.sum()) for n in samples])
@@ -220,7 +220,7 @@ def test_cosines_and_lengths_are_those_of_the_vectors(small: Small) -> None:
     loaded = small(*HICFL)
     lab = Lab(loaded.scenario, RunMemory(Memo(None)), max_workers=1)
     rule: LocalRuleChoice = loaded.scenario.method.params.local
-    handles = [lab.initial(), *(lab.train(Training(lab.initial(), c, rule, 1))[0] for c in (0, 5))]
+    handles = [lab.initial(), *(lab.train(LocalTraining(lab.initial(), c, rule, 1))[0] for c in (0, 5))]
     vectors = [lab.value(h).double().numpy() for h in handles]
     found = lab.measure("cosines", handles)
     for row, other in zip(found, vectors[1:], strict=True):

@@ -20,7 +20,7 @@ from emulator import yamlfile
 from emulator.contracts.learning import MeasurementChoice
 from emulator.errors import ScenarioError
 from emulator.learning.distillation import DistillationParams
-from emulator.learning.lab import Handle, Subject, Trained, Training
+from emulator.learning.lab import Handle, LocalTraining, Subject, Trained
 from emulator.learning.memo import Memo, RunMemory
 from emulator.learning.recipes import Distilled
 from emulator.learning.timing import TimingLab
@@ -117,7 +117,7 @@ class WitnessLab(BlindLab):
         self.uses: list[Use] = []
         self._made: dict[Handle, Work] = {}
 
-    def train(self, training: Training) -> Trained:
+    def train(self, training: LocalTraining) -> Trained:
         super().train(training)
         client = training.client
         if not isinstance(client, int):  # the server trains

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from emulator.contracts.world import GroupOperationChoice
 from emulator.ledger import BROKEN, COMPUTE, DONE, Tag
-from emulator.registry import Chosen
 from emulator.scenario import Loaded
 from emulator.world.batch import Work
 from emulator.world.operations import SecureAggregationParams
@@ -101,7 +101,7 @@ def test_clients_that_work_together_wait_for_their_devices_too(small: Small, mee
         if meets:
             arrivals_s = yield crew.receive(1000, TAG)
             curve = SecureAggregationParams(a="1 s", b="0 s", c="0 s")  # type: ignore[arg-type]
-            operation = Chosen("group operation", "secure-aggregation", curve)
+            operation = GroupOperationChoice("secure-aggregation", curve)
             yield from crew.train_and_operate(work, operation, 1, TAG, arrivals_s)
         else:
             yield crew.exchange(work, 1000, 1000, TAG)

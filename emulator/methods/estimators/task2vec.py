@@ -14,7 +14,7 @@ from emulator.contracts.learning import MeasurementChoice
 from emulator.contracts.methods import estimators
 from emulator.learning.data.arrays import is_text
 from emulator.learning.interface import AnyLab
-from emulator.learning.lab import Training
+from emulator.learning.lab import LocalTraining
 from emulator.learning.measurements import FisherParams, TextFisherParams
 from emulator.learning.probe import classifier_parameters, transformer_flops, transformer_parameters
 from emulator.methods.estimators.asking import Enquiry
@@ -58,7 +58,7 @@ def task2vec(session: Session, enquiry: Enquiry, params: Task2VecParams) -> Step
         n, size, flops = int(held[client]), params.batch_size, probe.forward_flops + 2 * probe.last
         tuned = yield from session.work(
             lambda begun: world.predict(client, flops, n * params.epochs, size, PRETRAINING, begun),
-            lambda: [] if probe.own_bytes else [lab.train(Training(lab.initial(), client, rule, 0)).model],
+            lambda: [] if probe.own_bytes else [lab.train(LocalTraining(lab.initial(), client, rule, 0)).model],
         )
         if tuned is None:
             return None
