@@ -15,9 +15,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from emulator.contracts.learning import MeasurementChoice
-from emulator.learning.lab import Handle, Lab, LocalTraining
+from emulator.learning.lab import Lab
 from emulator.learning.measurements import FisherParams
 from emulator.learning.memo import Memo, RunMemory
+from emulator.learning.recipes import Handle, LocalTraining
 from emulator.methods.estimators.classifier_weights import principal_components
 from emulator.methods.estimators.pretraining import PretrainingParams
 from emulator.scenario import Scenario, load

@@ -113,8 +113,8 @@ from emulator.grouping.sampling.rules import SamplingParams
 from emulator.grouping.sizes import EqualSizes, LeastSize
 from emulator.grouping.view import ClientView, Counts, Floats, Groups, GroupView
 from emulator.learning.data.arrays import ArraySet, Outline
-from emulator.learning.lab import Handle, LocalTraining, Trained
 from emulator.learning.partitions.parts import ClusteredParts
+from emulator.learning.recipes import Handle, LocalTraining, Trained
 from emulator.ledger import Tag
 from emulator.methods.attacks import Attack
 from emulator.methods.cluster_models import Clusters

@@ -262,7 +262,7 @@ class Chosen(Generic[P_co, F_co, X_co]):
         """Calls the plug-in; every slot says with what, and what comes back."""
         raise NotImplementedError
 
-    def but(self, params: Params) -> typing.Self:
+    def with_params(self, params: Params) -> typing.Self:
         """The same choice with other parameters."""
         return replace(self, params=params)  # type: ignore[arg-type]
 

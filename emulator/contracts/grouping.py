@@ -86,9 +86,11 @@ class FormationChoice(Chosen[Params, FormationRule, FormationFacts]):
             rows = np.array(list(itertools.chain.from_iterable(groups)))
         except (TypeError, ValueError):
             raise self.broken(f"it must give lists of row numbers, and gives {short(groups)}") from None
+        count = len(clients.samples)
+        if not sizes and count:
+            raise self.broken(f"it forms no group of {count} clients")
         if 0 in sizes:
             raise self.broken(f"group {sizes.index(0)} is empty")
-        count = len(clients.samples)
         if len(rows) and (rows.ndim != 1 or rows.dtype.kind not in "iu"):
             raise self.broken(f"the members of groups must be whole numbers, and are {short(groups[0])}")
         if len(rows) and not 0 <= rows.min() <= rows.max() < count:

@@ -17,7 +17,7 @@ from emulator.registry import Choice, Chosen, Params, Registry
 from emulator.tables import Table
 
 if TYPE_CHECKING:
-    from emulator.learning.lab import Handle
+    from emulator.learning.recipes import Handle
     from emulator.methods.attacks import Attack as AnyAttack
     from emulator.methods.estimators import Enquiry
     from emulator.methods.session import Session

@@ -26,10 +26,21 @@ from emulator.learning import mixtures
 from emulator.learning.facts import ClientFacts, Evaluation, ModelFacts
 from emulator.learning.keys import Keys, content_key, from_npy, text_key, to_npy
 from emulator.learning.memo import RunMemory
-from emulator.learning.recipes import Combine, Distil, Distilled, Initial, Recipe, Swaps, Train, Trainee, Zeros
-from emulator.learning.recipes import Handle as Handle  # these three are part of what a lab takes and gives
-from emulator.learning.recipes import LocalTraining as LocalTraining
-from emulator.learning.recipes import Trained as Trained
+from emulator.learning.recipes import (
+    Combine,
+    Distil,
+    Distilled,
+    Handle,
+    Initial,
+    LocalTraining,
+    Pending,
+    Recipe,
+    Swaps,
+    Train,
+    Trained,
+    Trainee,
+    Zeros,
+)  # fmt: skip
 from emulator.registry import choices
 from emulator.scenario.schema import Scenario
 
@@ -259,7 +270,7 @@ class Lab:
 
     def compute(self, handles: Sequence[Handle]) -> None:
         """Computes the values of handles: wave by wave, each wave all the trainings that are ready."""
-        pending = _Pending(handles)
+        pending = Pending(handles)
         while pending:
             while simple := pending.pop_ready(trainings=False):
                 for recipe in simple:
@@ -303,7 +314,7 @@ class Lab:
             recipe.outputs.append(ref(handle))
         return handle
 
-    def _wave(self, pending: _Pending, recipes: list[Recipe]) -> None:
+    def _wave(self, pending: Pending, recipes: list[Recipe]) -> None:
         self._distil(pending, [r for r in recipes if isinstance(r, Distil)])
         trainings = [r for r in recipes if isinstance(r, Train)]
         jobs = [_job(recipe) for recipe in trainings]
@@ -315,7 +326,7 @@ class Lab:
             if self._on_trained is not None:
                 self._on_trained(count, len(jobs))
 
-    def _distil(self, pending: _Pending, recipes: list[Distil]) -> None:
+    def _distil(self, pending: Pending, recipes: list[Distil]) -> None:
         if not recipes:
             return
         for count, (number, block) in enumerate(self._engine.distil([(r.client, r.params) for r in recipes]), 1):
@@ -327,61 +338,6 @@ class Lab:
         if isinstance(recipe, Combine):
             return self._engine.combine([_known(p) for p in recipe.parents], recipe.weights)
         return self._engine.initial(recipe.number) if isinstance(recipe, Initial) else self._engine.zeros()
-
-
-class _Pending:
-    """The recipes that handles' values still need, by what they wait for.
-
-    A handle gives up its recipe as soon as its value is there; from then on only those who use the value keep it alive.
-    """
-
-    def __init__(self, targets: Sequence[Handle]) -> None:
-        self._missing: dict[Recipe, int] = {}
-        self._children: dict[Recipe, list[Recipe]] = {}
-        self._simple: list[Recipe] = []
-        self._trainings: list[Recipe] = []
-        stack = [target.recipe for target in targets if target.recipe is not None]
-        while stack:
-            recipe = stack.pop()
-            if recipe in self._missing:
-                continue
-            needed = recipe.needs()
-            self._missing[recipe] = len(needed)
-            for parent in needed:
-                self._children.setdefault(parent, []).append(recipe)
-            stack.extend(needed)
-            if not needed:
-                self._enqueue(recipe)
-
-    def __bool__(self) -> bool:
-        return bool(self._missing)
-
-    def add(self, ready: Iterable[Recipe]) -> None:
-        """Takes up further recipes whose parents are all there."""
-        self._missing |= dict.fromkeys(ready, 0)
-
-    def pop_ready(self, trainings: bool) -> list[Recipe]:
-        """The trainings (or everything else) whose parents are all there."""
-        ready = self._trainings if trainings else self._simple
-        result = list(ready)
-        ready.clear()
-        return result
-
-    def done(self, recipe: Recipe, *values: Tensor | None) -> None:
-        """Notes that a recipe's values are there."""
-        for output in recipe.outputs:
-            handle = output()
-            if handle is not None:
-                handle.value = values[handle.output]
-                handle.recipe = None
-        del self._missing[recipe]
-        for child in self._children.pop(recipe, ()):
-            self._missing[child] -= 1
-            if not self._missing[child]:
-                self._enqueue(child)
-
-    def _enqueue(self, recipe: Recipe) -> None:
-        (self._trainings if isinstance(recipe, Train | Distil) else self._simple).append(recipe)
 
 
 def _job(recipe: Train) -> TrainJob:

@@ -21,7 +21,8 @@ from emulator.learning.facts import ClientFacts, Evaluation
 from emulator.registry import NoParams
 
 if TYPE_CHECKING:
-    from emulator.learning.lab import Handle, Lab
+    from emulator.learning.lab import Lab
+    from emulator.learning.recipes import Handle
 
 
 def evaluate_each(lab: Lab, cases: Sequence[tuple[Handle, Sequence[int]]]) -> list[Evaluation]:

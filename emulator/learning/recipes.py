@@ -1,8 +1,8 @@
-"""Handles, and the recipes by which their values are computed (see `emulator.learning.lab`)."""
+"""Handles, the recipes by which their values are computed (see `emulator.learning.lab`), and in which order."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import ref
 
@@ -120,3 +120,58 @@ class Distil(Recipe):
         super().__init__()
         self.client = client
         self.params = params
+
+
+class Pending:
+    """The recipes that handles' values still need, by what they wait for.
+
+    A handle gives up its recipe as soon as its value is there; from then on only those who use the value keep it alive.
+    """
+
+    def __init__(self, targets: Sequence[Handle]) -> None:
+        self._missing: dict[Recipe, int] = {}
+        self._children: dict[Recipe, list[Recipe]] = {}
+        self._simple: list[Recipe] = []
+        self._trainings: list[Recipe] = []
+        stack = [target.recipe for target in targets if target.recipe is not None]
+        while stack:
+            recipe = stack.pop()
+            if recipe in self._missing:
+                continue
+            needed = recipe.needs()
+            self._missing[recipe] = len(needed)
+            for parent in needed:
+                self._children.setdefault(parent, []).append(recipe)
+            stack.extend(needed)
+            if not needed:
+                self._enqueue(recipe)
+
+    def __bool__(self) -> bool:
+        return bool(self._missing)
+
+    def add(self, ready: Iterable[Recipe]) -> None:
+        """Takes up further recipes whose parents are all there."""
+        self._missing |= dict.fromkeys(ready, 0)
+
+    def pop_ready(self, trainings: bool) -> list[Recipe]:
+        """The trainings (or everything else) whose parents are all there."""
+        ready = self._trainings if trainings else self._simple
+        result = list(ready)
+        ready.clear()
+        return result
+
+    def done(self, recipe: Recipe, *values: Tensor | None) -> None:
+        """Notes that a recipe's values are there."""
+        for output in recipe.outputs:
+            handle = output()
+            if handle is not None:
+                handle.value = values[handle.output]
+                handle.recipe = None
+        del self._missing[recipe]
+        for child in self._children.pop(recipe, ()):
+            self._missing[child] -= 1
+            if not self._missing[child]:
+                self._enqueue(child)
+
+    def _enqueue(self, recipe: Recipe) -> None:
+        (self._trainings if isinstance(recipe, Train | Distil) else self._simple).append(recipe)

@@ -12,9 +12,9 @@ from weakref import WeakValueDictionary
 
 from emulator.errors import HflError
 from emulator.learning.facts import Evaluation
-from emulator.learning.lab import Handle, Lab, LocalTraining, Trained
+from emulator.learning.lab import Lab
 from emulator.learning.memo import RunMemory
-from emulator.learning.recipes import Recipe, Train
+from emulator.learning.recipes import Handle, LocalTraining, Recipe, Train, Trained
 from emulator.learning.timing import NOT_MEASURED
 from emulator.scenario.schema import Scenario
 

@@ -25,9 +25,9 @@ from emulator.learning.clients import DividedData, divide_data, outline_of
 from emulator.learning.data.arrays import Outline, is_text
 from emulator.learning.facts import ClientFacts, Evaluation, ModelFacts
 from emulator.learning.keys import content_key, from_npy, to_npy
-from emulator.learning.lab import Handle, LocalTraining, Subject, Trained, keys_of
+from emulator.learning.lab import Subject, keys_of
 from emulator.learning.memo import RunMemory
-from emulator.learning.recipes import Distilled, Swaps
+from emulator.learning.recipes import Distilled, Handle, LocalTraining, Swaps, Trained
 from emulator.scenario.schema import Scenario
 
 if TYPE_CHECKING:

@@ -116,7 +116,7 @@ def try_rule(trainer: Trainer, state: Tensor, data: TrainingData, rule: LocalRul
         raise InputError(f"{message}; make it a buffer, or train the last layer alone with 'classifier-sgd'", key)
     step = {"epochs": 1, "learning_rate": min(params.learning_rate, STEP_SIZE)}
     nothing = None if made.remember is None else torch.zeros_like(state)
-    gentle = rule.but(params.model_copy(update=step))
+    gentle = rule.with_params(params.model_copy(update=step))
     job = TrainJob(state, 0, gentle, 1, 0, nothing, nothing)
     whole, trainer.data = trainer.data, data
     try:

@@ -20,7 +20,7 @@ import simpy
 from pydantic import Field
 
 from emulator.contracts.methods import WaitingChoice, methods
-from emulator.learning.lab import Handle
+from emulator.learning.recipes import Handle
 from emulator.methods.estimators import learn
 from emulator.methods.forming import charge_formation, enquiry, form, next_return, present, until_somebody
 from emulator.methods.limits import check_groups

@@ -10,7 +10,7 @@ import numpy as np
 
 from emulator.grouping.cluster_agreement import adjusted_rand_index, purity
 from emulator.learning.interface import AnyLab
-from emulator.learning.lab import Handle
+from emulator.learning.recipes import Handle
 from emulator.tables import Table
 
 CLUSTERS = Table(  # the tree of clusters

@@ -21,7 +21,7 @@ from pydantic import Field
 
 from emulator.contracts.methods import Bipartition, Halves, MethodFacts, Reading, SplitTime, methods
 from emulator.contracts.world import GroupOperationChoice
-from emulator.learning.lab import Handle
+from emulator.learning.recipes import Handle
 from emulator.ledger import Tag
 from emulator.methods.cluster_models import CLUSTERS, Clusters, cluster_row
 from emulator.methods.forming import somebody

@@ -8,7 +8,7 @@ from pydantic import Field
 from emulator.contracts.learning import LocalRule
 from emulator.grouping.formation.hierarchical import HierarchicalParams, hierarchical
 from emulator.grouping.view import ClientView
-from emulator.learning.lab import Handle
+from emulator.learning.recipes import Handle
 from emulator.ledger import Tag
 from emulator.methods.cluster_models import Clusters
 from emulator.methods.estimators.asking import ask_everybody

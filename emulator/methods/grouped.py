@@ -28,7 +28,7 @@ from emulator.contracts.methods import Waiting, methods
 from emulator.grouping.aggregation import SampledGroups
 from emulator.grouping.sampling import draw
 from emulator.grouping.view import Floats, group_view
-from emulator.learning.lab import Handle
+from emulator.learning.recipes import Handle
 from emulator.ledger import Tag
 from emulator.methods.cluster_models import one_cluster
 from emulator.methods.dividing import Dividing, divide
@@ -45,7 +45,7 @@ from emulator.registry import Scale
 from emulator.rng import stream
 from emulator.scenario.schema import Count
 from emulator.world.fleet import CLOUD
-from emulator.world.world import Steps
+from emulator.world.world import Steps, StepsTo
 
 
 class GroupedParams(GroupSlots):
@@ -183,9 +183,9 @@ def grouped(session: Session, params: GroupedParams) -> Steps:
             GroupRound(t, k, params.local, params.group_operation, memory, full_bytes if k else first_bytes, full_bytes)
             for k in range(params.group_rounds)
         ]
-        outcomes = yield from global_round(session, params, chosen, clusters.models, rounds)
-        clusters = clusters.with_models(average(session, params, chosen, outcomes, draws, memory))
-        trained = trained or bool(outcomes)
+        results = yield from global_round(session, params, chosen, clusters.models, rounds)
+        clusters = clusters.with_models(average(session, params, chosen, results, draws, memory))
+        trained = trained or bool(results)
         if session.end_round(t, clusters):
             check_trained(session, trained, "wait_for_members", "wait_for_groups")
             return
@@ -195,16 +195,16 @@ def average(
     session: Session,
     params: GroupedParams,
     chosen: Sequence[Group],
-    outcomes: Mapping[int, GroupResult],
+    results: Mapping[int, GroupResult],
     draws: Draws,
     memory: RuleMemory,
 ) -> dict[int, Handle]:
     """The new models of those clusters of which a group came back."""
     models: dict[int, Handle] = {}
-    for cluster in sorted({g.cluster for g in chosen if g.number in outcomes}):
-        own = {g.number: outcomes[g.number] for g in chosen if g.cluster == cluster and g.number in outcomes}
+    for cluster in sorted({g.cluster for g in chosen if g.number in results}):
+        own = {g.number: results[g.number] for g in chosen if g.cluster == cluster and g.number in results}
         weights = weigh(params, own, draws)
-        models[cluster] = memory.end_round(session.lab.combine([o.model for o in own.values()], weights))
+        models[cluster] = memory.end_round(session.lab.combine([r.model for r in own.values()], weights))
     return models
 
 
@@ -214,22 +214,20 @@ def global_round(
     groups: Sequence[Group],
     models: Sequence[Handle],
     rounds: Sequence[GroupRound],
-) -> Steps:
+) -> StepsTo[dict[int, GroupResult]]:
     """The models of their clusters to the groups, their group rounds, and back.
 
-    Returns the outcomes by group of those that came back in time.
+    Returns the results by group of those that came back in time.
     """
     world, t = session.world, rounds[0].round
     arrivals = send_to_edges(session, groups, rounds[0].down_bytes, t)
-    work = {
-        group.number: session.env.process(
-            group_process(
-                session, params, group, models[group.cluster], arrivals.get((group.aggregator, group.cluster)), rounds
-            )
-        )
-        for group in groups
-    }
     patience = params.wait_for_groups(len(groups), len(groups))
+
+    def steps(group: Group) -> StepsTo[GroupResult | None]:
+        arrival = arrivals.get((group.aggregator, group.cluster))
+        return group_process(session, params, group, models[group.cluster], arrival, rounds)
+
+    work = {group.number: steps(group) for group in groups}
     return (yield from gather(world, work, patience, world.now, partial(world.give_up_group, t)))
 
 
@@ -238,7 +236,7 @@ def scheduled(session: Session, params: GroupedParams, t: int) -> GroupedParams:
     count = params.schedule.groups(t - 1, session.scenario.topology.clients)
     if count is None:
         return params
-    formation = params.formation.but(params.formation.params.model_copy(update={"groups": count}))
+    formation = params.formation.with_params(params.formation.params.model_copy(update={"groups": count}))
     return params.model_copy(update={"formation": formation})
 
 
@@ -263,13 +261,13 @@ def sample(session: Session, params: GroupedParams, groups: Sequence[Group], t: 
     return chosen, Draws(log_weights, {group.number: int(i) for group, i in zip(chosen, picked, strict=True)}, total)
 
 
-def weigh(params: GroupedParams, outcomes: Mapping[int, GroupResult], draws: Draws) -> list[float]:
+def weigh(params: GroupedParams, results: Mapping[int, GroupResult], draws: Draws) -> list[float]:
     """The weights of the groups that came back, by the samples on which the members trained whose work is in their models."""
     sampled = SampledGroups(
-        samples=np.array([o.samples for o in outcomes.values()]),
+        samples=np.array([r.samples for r in results.values()]),
         total_samples=draws.total_samples,
         log_weights=draws.log_weights,
-        drawn=[draws.picked[number] for number in outcomes],
+        drawn=[draws.picked[number] for number in results],
         asked=len(draws.picked),
     )
     return [float(w) for w in params.aggregation(sampled)]
@@ -299,19 +297,19 @@ def group_process(
     model: Handle,
     arrival: simpy.Event | None,
     rounds: Sequence[GroupRound],
-) -> Steps:
+) -> StepsTo[GroupResult | None]:
     """One group in one global round: its group rounds, then its model to the cloud. Returns what came of it; None: it gave up."""
     if arrival is not None and not (yield arrival):
         return None
-    outcome: GroupResult | None = None
+    result: GroupResult | None = None
     waits = Waits(params.wait_for_members, params.wanted(len(group.members)), params.min_members)
     for at in rounds:
-        outcome = yield from params.training(session, group, model, at, waits)
-        if outcome is None:
+        result = yield from params.training(session, group, model, at, waits)
+        if result is None:
             return None
-        model = outcome.model
+        model = result.model
     if group.aggregator != CLOUD:
         tag = Tag("model", rounds[-1].round, group.number)
         if not (yield session.world.send(group.aggregator, CLOUD, rounds[-1].up_bytes, tag)):
             return None
-    return outcome
+    return result

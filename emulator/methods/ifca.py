@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from emulator.contracts.methods import MethodFacts, methods
-from emulator.learning.lab import Handle
+from emulator.learning.recipes import Handle
 from emulator.ledger import Tag
 from emulator.methods.cluster_models import CLUSTERS, Clusters, cluster_row
 from emulator.methods.forming import somebody
@@ -92,10 +92,8 @@ def _try_and_train(
         return None if trained is None else (chosen, trained.model)
 
     trips = {c: session.round_trip(c, group.aggregator, work(c), tag, down_bytes, size) for c in group.members}
-    processes = {c: world.env.process(trip) for c, trip in trips.items()}
-    patience = params.wait_for_members(len(processes), len(processes))
-    give_up = partial(world.give_up, tag.round, tag.group)
-    back = yield from gather(world, processes, patience, started_s, give_up)
+    patience = params.wait_for_members(len(trips), len(trips))
+    back = yield from gather(world, trips, patience, started_s, partial(world.give_up, tag.round, tag.group))
     return back if world.was_up(group.aggregator, started_s) else {}
 
 

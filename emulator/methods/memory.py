@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from emulator.contracts.learning import LocalRule
 from emulator.learning.interface import AnyLab
-from emulator.learning.lab import Handle
+from emulator.learning.recipes import Handle
 
 
 class RuleMemory:

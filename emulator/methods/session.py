@@ -24,8 +24,7 @@ from emulator.grouping.diagnostics import Grouping
 from emulator.grouping.topology import Place
 from emulator.learning.distillation import DistillationParams
 from emulator.learning.interface import AnyLab
-from emulator.learning.lab import Handle, LocalTraining, Trained
-from emulator.learning.recipes import Distilled
+from emulator.learning.recipes import Distilled, Handle, LocalTraining, Trained
 from emulator.ledger import EVALUATION, HOPS, Tag
 from emulator.methods.attacks import Attack
 from emulator.methods.cluster_models import CLUSTER_METRICS, Clusters, cluster_metrics, one_cluster

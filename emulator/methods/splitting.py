@@ -17,8 +17,8 @@ from pydantic import Field
 from emulator.contracts.learning import MeasurementChoice
 from emulator.contracts.methods import Halves, Reading, bipartitions, split_times
 from emulator.learning.interface import AnyLab
-from emulator.learning.lab import Handle
 from emulator.learning.measurements import TrendsParams
+from emulator.learning.recipes import Handle
 from emulator.registry import NoParams, Params
 from emulator.scenario.schema import Count
 

@@ -6,8 +6,8 @@ or its server went down.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -15,10 +15,10 @@ import numpy as np
 from pydantic import Field
 
 from emulator.contracts.learning import LocalRule
-from emulator.contracts.methods import Patience, TrainingFacts, Waiting, trainings
+from emulator.contracts.methods import TrainingFacts, Waiting, trainings
 from emulator.contracts.world import GroupOperation
 from emulator.learning.distillation import DistillationParams
-from emulator.learning.lab import Handle, LocalTraining, Trained
+from emulator.learning.recipes import Handle, LocalTraining, Trained
 from emulator.ledger import Tag
 from emulator.methods.memory import RuleMemory
 from emulator.methods.session import ReceivedData, Session
@@ -161,7 +161,6 @@ def side_by_side(
     """The members' work, each one's on its own. Returns what came of it for those who stayed, and for whom the group waited."""
     world, names, server = session.world, session.world.fleet.client_names, group.aggregator
     tag = Tag("model", at.round, group.number, at.group_round)
-    meets = not at.operation.plugin.facts.alone
     started_s, patience = world.now, waits.how(len(asked), waits.wanted)
     give_up = partial(world.give_up, at.round, group.number)
 
@@ -177,21 +176,16 @@ def side_by_side(
     def upload(client: int) -> Steps:
         return (yield world.send(names[client], server, at.up_bytes, tag))
 
-    def all_of(
-        steps: Callable[[int], StepsTo[T | None]], clients: Iterable[int], patience: Patience
-    ) -> StepsTo[dict[int, T]]:
-        processes = {c: world.env.process(steps(c)) for c in clients}
-        return (yield from gather(world, processes, patience, started_s, give_up))
-
-    if not meets:
-        trip = partial(session.round_trip, server=server, tag=tag, down_bytes=at.down_bytes, up_bytes=at.up_bytes)
-        return (yield from all_of(lambda c: trip(c, work=work(c)), asked, patience))
-    trained = yield from all_of(download_and_train, asked, patience)
+    if at.operation.plugin.facts.alone:
+        trips = {c: session.round_trip(c, server, work(c), tag, at.down_bytes, at.up_bytes) for c in asked}
+        return (yield from gather(world, trips, patience, started_s, give_up))
+    trained = yield from gather(world, {c: download_and_train(c) for c in asked}, patience, started_s, give_up)
     left = list(trained)
     if len(left) >= waits.least:
         meeting = (server, at.operation, at.memory.rule.vectors, len(asked), tag)
         left = yield world.env.process(operate(world, left, *meeting))
-        left = list((yield from all_of(upload, left, Patience(len(left), patience.seconds))))
+        uploads = {c: upload(c) for c in left}
+        left = list((yield from gather(world, uploads, replace(patience, wanted=len(left)), started_s, give_up)))
         if waits.least <= len(left) < len(asked):
             left = yield world.env.process(recover(world, left, *meeting))
     return {c: trained[c] for c in left}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import simpy
 from pydantic import Field, model_validator
@@ -16,6 +16,8 @@ from emulator.registry import NoParams, Params
 from emulator.scenario.schema import Count
 from emulator.units import PositiveSeconds
 from emulator.world.world import StepsTo, World
+
+T = TypeVar("T")
 
 
 class DeadlineParams(Params):
@@ -61,19 +63,20 @@ def quorum(asked: int, wanted: int, params: QuorumParams) -> Patience:
 
 def gather(
     world: World,
-    work: Mapping[int, simpy.Process],
+    steps: Mapping[int, StepsTo[T | None]],
     patience: Patience,
     since_s: float,
     give_up: Callable[[int], None],
-) -> StepsTo[dict[int, Any]]:
-    """Waits for processes as long as ``patience`` lasts, counted from ``since_s``; gives up those that are not done by then.
+) -> StepsTo[dict[int, T]]:
+    """Does several things side by side, as long as ``patience`` lasts from ``since_s`` on; gives up what is not done by then.
 
-    Returns the results of those that gave one (not None, not False) in time, in the order of ``work``.
+    Returns the results of those that gave one (not None, not False) in time, in the order of ``steps``.
     """
     env = world.env
+    work = {key: env.process(each) for key, each in steps.items()}
     if patience.seconds == math.inf and patience.wanted >= len(work):
         yield env.all_of(work.values())  # its own value would look for each process among all of them
-        return {key: process.value for key, process in work.items() if _has_result(process)}
+        return {key: _value_of(process) for key, process in work.items() if _has_result(process)}
     enough = env.event()
     good: set[int] = set()
     ended: set[int] = set()
@@ -93,8 +96,12 @@ def gather(
     for key in work:
         if key not in ended:
             give_up(key)
-    return {key: work[key].value for key in in_time}
+    return {key: _value_of(work[key]) for key in in_time}
 
 
 def _has_result(process: simpy.Event) -> bool:
     return process.value is not None and process.value is not False
+
+
+def _value_of(process: simpy.Event) -> Any:
+    return process.value

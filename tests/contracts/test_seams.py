@@ -110,6 +110,7 @@ HALVES = Halves([4], [7], None, 1, 0.0)
         ("formation", [[0, 3]], "there is no client 3 in a view of 3 clients (rows count from 0)"),
         ("formation", [[-1]], "there is no client -1 in a view of 3 clients (rows count from 0)"),
         ("formation", [[0], []], "group 1 is empty"),
+        ("formation", [], "it forms no group of 3 clients"),
         ("formation", [[0.0, 1.0]], "the members of groups must be whole numbers, and are [0.0, 1.0]"),
         ("formation", [[True]], "the members of groups must be whole numbers, and are [True]"),
         ("formation", [0, 1], "it must give lists of row numbers, and gives [0, 1]"),
@@ -224,7 +225,6 @@ def test_what_a_process_returns_is_looked_at_too(
     [
         ("formation", [[2], [0, 1]]),
         ("formation", [np.array([0, 2])]),  # who is in no group stays out
-        ("formation", []),
         ("sampling", np.array([-np.inf, -np.inf, np.inf])),
         ("aggregation", np.array([0.5, 0.75])),
         ("schedule", True),

@@ -55,7 +55,7 @@ def test_a_plug_in_of_a_slot_runs(plugin_home: Path, slot: str) -> None:
     done = hfl("run", "s.yaml", "--out", "out", *words)
     assert done.code == 0, done.err
     run = load_run("out")
-    assert run.manifest["plugins"][0]["given"] == "mine.py"
+    assert "mine.py" in [plugin["given"] for plugin in run.manifest["plugins"]]
     if slot == "method":
         assert len(run.table("turns")) == 16
         assert run.metrics["turns"].tolist()[1:] == [8, 8]

@@ -19,8 +19,9 @@ from emulator.learning import engine
 from emulator.learning.brought import Block, fetch, joined
 from emulator.learning.distillation import DistilJob, DistillationParams, distil_client
 from emulator.learning.flat import FlatModel
-from emulator.learning.lab import Lab, LocalTraining
+from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory
+from emulator.learning.recipes import LocalTraining
 from emulator.learning.trainer import Trained, Trainer, TrainingData, TrainJob, steps_of
 from emulator.learning.workers import WorkerPool
 from emulator.rng import stream

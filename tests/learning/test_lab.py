@@ -11,8 +11,9 @@ import torch
 
 from emulator.contracts.learning import LocalRuleChoice
 from emulator.errors import HflError
-from emulator.learning.lab import Handle, Lab, LocalTraining, content_key
+from emulator.learning.lab import Lab, content_key
 from emulator.learning.memo import Memo, RunMemory
+from emulator.learning.recipes import Handle, LocalTraining
 from emulator.scenario import Loaded
 from emulator.scenario.schema import Links
 

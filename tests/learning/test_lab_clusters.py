@@ -15,10 +15,11 @@ from emulator.learning.clients import ClientData, turned
 from emulator.learning.data.arrays import ArraySet
 from emulator.learning.facts import Evaluation
 from emulator.learning.flat import FlatModel
-from emulator.learning.lab import Handle, Lab, LocalTraining
+from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory
 from emulator.learning.mixtures import expected
 from emulator.learning.partitions import ClusteredParts
+from emulator.learning.recipes import Handle, LocalTraining
 from emulator.learning.trainer import Trained, Trainer, TrainingData, TrainJob
 from emulator.learning.workers import WorkerPool
 from emulator.scenario import Loaded

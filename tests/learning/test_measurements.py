@@ -14,10 +14,11 @@ from torch import Tensor, nn
 from emulator.contracts.learning import MeasurementChoice, MeasurementFacts, measurements, models
 from emulator.errors import InputError
 from emulator.learning import lab as lab_module
-from emulator.learning.lab import Handle, Lab, LocalTraining
+from emulator.learning.lab import Lab
 from emulator.learning.layers import classifier_of
 from emulator.learning.measured_models import MeasuredModels
 from emulator.learning.memo import Memo, RunMemory
+from emulator.learning.recipes import Handle, LocalTraining
 from emulator.registry import NoParams
 from emulator.scenario import Loaded
 

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from emulator.learning.brought import fetch
-from emulator.learning.lab import Lab, LocalTraining
+from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory
+from emulator.learning.recipes import LocalTraining
 from emulator.learning.trainer import Trainer, TrainingData, TrainJob
 from emulator.learning.workers import WorkerPool
 from emulator.scenario import Loaded

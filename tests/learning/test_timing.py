@@ -11,8 +11,9 @@ import pytest
 
 from emulator.contracts.learning import data_sets
 from emulator.errors import InputError
-from emulator.learning.lab import Lab, LocalTraining
+from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory
+from emulator.learning.recipes import LocalTraining
 from emulator.learning.timing import MOST_SERVED, SAMPLES_EACH, TimingLab
 from emulator.scenario import Loaded
 from emulator.scenario.load import check, override

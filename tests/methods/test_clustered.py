@@ -12,8 +12,9 @@ import pytest
 
 from emulator import ledger
 from emulator.errors import InputError
-from emulator.learning.lab import Lab, LocalTraining
+from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory
+from emulator.learning.recipes import LocalTraining
 from emulator.methods.session import Session
 from emulator.run import execute
 from emulator.run_folder import prepare

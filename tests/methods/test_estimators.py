@@ -20,8 +20,8 @@ from emulator.contracts.methods import estimators
 from emulator.errors import HflError, InputError
 from emulator.grouping.similarity import set_similarity
 from emulator.grouping.view import ClientView
-from emulator.learning.lab import LocalTraining
 from emulator.learning.memo import Memo
+from emulator.learning.recipes import LocalTraining
 from emulator.methods.estimators.classifier_weights import principal_components
 from emulator.methods.session import Session
 

@@ -14,8 +14,8 @@ from emulator import ledger
 from emulator.assembly import assemble
 from emulator.errors import InputError, ScenarioError
 from emulator.learning.distillation import distillation_flops
-from emulator.learning.lab import LocalTraining
 from emulator.learning.memo import Memo, RunMemory
+from emulator.learning.recipes import LocalTraining
 from emulator.learning.timing import TimingLab
 from emulator.ledger import Row
 from emulator.methods.session import Session

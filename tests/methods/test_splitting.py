@@ -11,8 +11,9 @@ import pytest
 from emulator.contracts.learning import LocalRuleChoice
 from emulator.contracts.methods import Reading
 from emulator.learning.facts import ModelFacts
-from emulator.learning.lab import Handle, Lab, LocalTraining
+from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory
+from emulator.learning.recipes import Handle, LocalTraining
 from emulator.learning.recipes import Handle as AnyHandle
 from emulator.methods.merging import clusters_to_merge
 from emulator.methods.splitting import ConvergenceParams, Record, ReferenceParams, Watch, convergence, matrix, reference

@@ -20,9 +20,9 @@ from emulator import yamlfile
 from emulator.contracts.learning import MeasurementChoice
 from emulator.errors import ScenarioError
 from emulator.learning.distillation import DistillationParams
-from emulator.learning.lab import Handle, LocalTraining, Subject, Trained
+from emulator.learning.lab import Subject
 from emulator.learning.memo import Memo, RunMemory
-from emulator.learning.recipes import Distilled
+from emulator.learning.recipes import Distilled, Handle, LocalTraining, Trained
 from emulator.learning.timing import TimingLab
 from emulator.registry import Params, Registry
 from emulator.rng import stream

@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from emulator.contracts.learning import LocalParams, LocalRuleChoice
-from emulator.learning.lab import Trained
+from emulator.learning.recipes import Trained
 from emulator.ledger import Tag
 from emulator.methods.estimators.asking import Enquiry, ask_everybody
 from emulator.methods.session import Session

@@ -14,9 +14,9 @@ from emulator.contracts.learning import MeasurementChoice
 from emulator.contracts.methods import estimators
 from emulator.learning.data.arrays import is_text
 from emulator.learning.interface import AnyLab
-from emulator.learning.lab import LocalTraining
 from emulator.learning.measurements import FisherParams, TextFisherParams
 from emulator.learning.probe import classifier_parameters, transformer_flops, transformer_parameters
+from emulator.learning.recipes import LocalTraining
 from emulator.methods.estimators.asking import Enquiry
 from emulator.methods.estimators.pretraining import (
     ESTIMATE,
