@@ -22,9 +22,9 @@ from torch import Tensor, nn
 from analysis.plots.images import plot
 from emulator.contracts.learning import LocalRuleChoice, data_sets, local_rules, models
 from emulator.errors import InputError
-from emulator.learning.brought import Block, joined
 from emulator.learning.data.arrays import ArraySet
 from emulator.learning.distillation import DistillationParams, centred, distil, distillation_flops, predict
+from emulator.learning.extra_samples import Block, joined
 from emulator.learning.facts import model_facts
 from emulator.learning.flat import FlatModel
 from emulator.learning.trainer import Trainer, TrainingData, TrainJob

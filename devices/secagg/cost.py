@@ -21,7 +21,7 @@ Party = Literal["client", "server"]
 
 
 @dataclass(frozen=True)
-class Group:
+class ProtocolGroup:
     """Who takes part: ``dropped`` of the clients drop out (a mean, so not always whole); vectors have ``elements`` numbers."""
 
     clients: int
@@ -103,7 +103,7 @@ def protocol_cost(
         )
     vector_bytes = parameters * vectors * word_type(bits).itemsize
     threshold = threshold_of(clients, threshold_share)
-    group = Group(clients, threshold, dropout * clients, parameters * vectors, adversary)
+    group = ProtocolGroup(clients, threshold, dropout * clients, parameters * vectors, adversary)
     all_steps = steps_of(adversary)
     if clients == 1:
         nothing = StepCost(0.0, 0.0, 0, 0)
@@ -130,7 +130,7 @@ def seconds_of(counts: Mapping[str, float], constants: Constants) -> float:
 
 
 def operations(
-    party: Party, step: Step, group: Group, *, reuse_basis: bool = True, recover_all: bool = False
+    party: Party, step: Step, group: ProtocolGroup, *, reuse_basis: bool = True, recover_all: bool = False
 ) -> dict[str, float]:
     """How often a party does what in a step, by the name of the constant.
 
@@ -169,7 +169,7 @@ def operations(
     return {"step": 1} | (client[step] if party == "client" else server[step])
 
 
-def _bytes(group: Group, vector_bytes: int) -> tuple[dict[Step, int], dict[Step, int]]:
+def _bytes(group: ProtocolGroup, vector_bytes: int) -> tuple[dict[Step, int], dict[Step, int]]:
     """Bytes that a client sends and gets in each step (see `devices.secagg.messages`)."""
     n, left = group.clients, group.clients - group.dropped
     keys = Keys.SIZE + (SIGNATURE_BYTES if group.adversary == "active" else 0)

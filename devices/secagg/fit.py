@@ -10,7 +10,7 @@ import numpy as np
 
 from devices.calibration import Misses, least_squares, times_data
 from devices.secagg.constants import Constants
-from devices.secagg.cost import Group, Party, operations
+from devices.secagg.cost import Party, ProtocolGroup, operations
 from devices.secagg.steps import Step
 
 PARTIES: tuple[Party, ...] = ("client", "server")
@@ -23,7 +23,7 @@ class Observation:
 
     party: Party
     steps: tuple[Step, ...]
-    group: Group
+    group: ProtocolGroup
     seconds: float
 
 
@@ -58,8 +58,8 @@ def _misses(
 ) -> Misses:
     """How far constants miss a party's total time, over all groups that were observed."""
     values = np.array([getattr(constants, name) or 0.0 for name in NAMES])
-    measured: dict[Group, float] = defaultdict(float)
-    predicted: dict[Group, float] = defaultdict(float)
+    measured: dict[ProtocolGroup, float] = defaultdict(float)
+    predicted: dict[ProtocolGroup, float] = defaultdict(float)
     for each in observations:
         if each.party == party:
             measured[each.group] += each.seconds

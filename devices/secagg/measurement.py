@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from devices.secagg.cost import Group
+from devices.secagg.cost import ProtocolGroup
 from devices.secagg.encoding import Encoding
 from devices.secagg.fit import Observation
-from devices.secagg.session import Outcome, run
+from devices.secagg.session import ProtocolRun, run
 from devices.secagg.shamir import threshold_of
 from devices.secagg.steps import Adversary, steps_of
 from emulator.rng import stream
@@ -76,7 +76,7 @@ def _measure_one(
         if weight < 1e-9:
             continue
         on_run(clients, dropped)
-        group = Group(clients, threshold, dropped, elements, adversary)
+        group = ProtocolGroup(clients, threshold, dropped, elements, adversary)
         outcomes = _runs(group, dropped, repeats)
         steps = steps_of(adversary)
         seen = [
@@ -96,7 +96,7 @@ def _measure_one(
     return Measured(clients, expected, client_s, server_s, round(up), round(down), tuple(observations))
 
 
-def _runs(group: Group, dropped: int, repeats: int) -> list[Outcome]:
+def _runs(group: ProtocolGroup, dropped: int, repeats: int) -> list[ProtocolRun]:
     """Runs over made-up vectors; one more than is kept, because the first is slower."""
     rng = stream(0, "secure aggregation", "measurement", group.clients, group.elements)
     vectors = [rng.standard_normal(group.elements) for _ in range(group.clients)]

@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ProtocolRun:
     """What came of a run. ``total`` is the sum of the survivors' vectors modulo 2^k.
 
     ``client_s`` are a client's seconds in each step (the mean of those that took it), ``server_s`` the server's.
@@ -98,7 +98,7 @@ def run(
     adversary: Adversary = "passive",
     encoding: Encoding | None = None,
     random: Random = os.urandom,
-) -> Outcome:
+) -> ProtocolRun:
     """Runs the protocol over the clients' vectors, given by client number or as a list of clients 0, 1, 2, ...
 
     Without an encoding, vectors hold unsigned integers of 16, 32 or 64 bits; with one they hold real numbers, encoded as
@@ -152,7 +152,7 @@ def run(
     revealed = meter.clients(UNMASK, unmasking, reveal)
     total = meter.server(UNMASK, lambda: server.unmask([Revealed.unpack(data) for data in revealed]))
     means = {step: sum(spent) / len(spent) for step, spent in meter.client_s.items()}
-    return Outcome(total, tuple(uploading), means, meter.server_s, meter.up_bytes, meter.down_bytes)
+    return ProtocolRun(total, tuple(uploading), means, meter.server_s, meter.up_bytes, meter.down_bytes)
 
 
 def memberships(clients: Sequence[int], random: Random = os.urandom) -> dict[int, Membership]:

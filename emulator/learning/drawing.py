@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from emulator.learning.brought import joined
+from emulator.learning.extra_samples import joined
 from emulator.rng import derive, stream
 
 if TYPE_CHECKING:
@@ -30,9 +30,9 @@ class Drawn:
         self._seed = seed
         self._mine = data.of(job.client)
         self._name = job.client if isinstance(job.client, int) else POOLED
-        self.brought = joined(job.extra) if job.extra else None
-        if self.brought is not None:
-            behind = np.arange(len(data.y), len(data.y) + len(self.brought[1]))
+        self.extra = joined(job.extra) if job.extra else None
+        if self.extra is not None:
+            behind = np.arange(len(data.y), len(data.y) + len(self.extra[1]))
             self._mine = np.concatenate([self._mine, behind])
         self._rows: int = job.rule.params.batch_size
         self._each: int = -(-len(self._mine) // self._rows)

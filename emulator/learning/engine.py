@@ -23,9 +23,9 @@ from emulator import plugins
 from emulator.cluster import Backend
 from emulator.contracts.learning import LocalRule, MeasurementChoice
 from emulator.learning import trial, workers
-from emulator.learning.brought import Block
 from emulator.learning.clients import ClientData
 from emulator.learning.distillation import DistilJob, DistillationParams, distil_client, distillation_flops
+from emulator.learning.extra_samples import Block
 from emulator.learning.facts import ModelFacts, model_facts
 from emulator.learning.flat import FlatModel
 from emulator.learning.layers import are_tokens

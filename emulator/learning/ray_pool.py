@@ -21,8 +21,8 @@ from torch import Tensor, nn
 
 from emulator import cluster, plugins
 from emulator.errors import HflError
-from emulator.learning.brought import Block
 from emulator.learning.distillation import DistilJob, distil_client
+from emulator.learning.extra_samples import Block
 from emulator.learning.recipes import Trainee
 from emulator.learning.trainer import Trained, Trainer, TrainingData, TrainJob
 from emulator.learning.workers import assign_jobs_near

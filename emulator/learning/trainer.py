@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from emulator import plugins
 from emulator.contracts.learning import LocalParams, LocalRule, Rule
 from emulator.errors import HflError
-from emulator.learning.brought import Block, fetch, soft_classes
 from emulator.learning.drawing import Drawn, Masks, own_dropouts
+from emulator.learning.extra_samples import Block, fetch, soft_classes
 from emulator.learning.flat import FlatModel
 from emulator.learning.layers import are_tokens, classifier_of
 from emulator.learning.recipes import Swaps, Trainee
@@ -171,7 +171,7 @@ class Trainer:
                 torch.manual_seed(
                     drawn.generator.initial_seed()
                 )  # for foreign modules that draw from torch's own stream
-            (x,), (y,) = fetch(self.data.x, self.data.y, batch[None], [drawn.brought], [job.swaps])
+            (x,), (y,) = fetch(self.data.x, self.data.y, batch[None], [drawn.extra], [job.swaps])
             try:
                 loss = nn.functional.cross_entropy(model.module(as_trained(x)), y)
             except Exception as error:
@@ -211,9 +211,9 @@ class Trainer:
                 stack.drop = Masks([None if p is None else p.drawn.counted(p.step) for p in places], rows)
             elif self._dropouts:
                 stack.drop = lambda shape, p: torch.ones(COPIES, rows, *shape)
-            brought = [None if p is None else p.drawn.brought for p in places]
+            extra = [None if p is None else p.drawn.extra for p in places]
             swaps = [() if p is None else jobs[p.number].swaps for p in places]
-            x, y = fetch(self.data.x, self.data.y, index, brought, swaps)
+            x, y = fetch(self.data.x, self.data.y, index, extra, swaps)
             self._stacked_step(stack, x, y, weight, update, only)
             for i, place in enumerate(places):
                 if place is None:

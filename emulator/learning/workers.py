@@ -27,8 +27,8 @@ from torch import Tensor, nn
 
 from emulator import plugins, processes
 from emulator.errors import HflError
-from emulator.learning.brought import Block
 from emulator.learning.distillation import DistilJob, distil_client
+from emulator.learning.extra_samples import Block
 from emulator.learning.trainer import Trained, Trainer, TrainingData, TrainJob
 
 UNEVEN = 0.1  # by how much of a fair share a machine may be loaded more, so that clients stay where their samples are

@@ -72,7 +72,7 @@ class Stopped:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunDelivery:
     """A run is over: why it failed, or nothing; its folder where it must be brought back; whether the memo has its results."""
 
     error: str
@@ -191,7 +191,7 @@ class _Study:
     def _end(self, task: ObjectRef) -> None:
         run = self._active.pop(task)
         try:
-            outcome: Outcome = cluster.result_of(task)
+            outcome: RunDelivery = cluster.result_of(task)
             error = outcome.error
             self._bring_back(run.name, outcome.packed)
             if not outcome.remembered:
@@ -233,13 +233,13 @@ class _Study:
                     left.discard(name)
 
 
-def _task(order: RunOrder, queue: Queue) -> Outcome:
+def _task(order: RunOrder, queue: Queue) -> RunDelivery:
     """A run of a study, as a task."""
     with interruption.heard(_thread.interrupt_main):  # which is how Ray interrupts a task; its workers block signals
         return do_run(order, cluster.this_node(), lambda message: queue.put((order.name, message)))
 
 
-def do_run(order: RunOrder, node: str, tell: Callable[[Any], None]) -> Outcome:
+def do_run(order: RunOrder, node: str, tell: Callable[[Any], None]) -> RunDelivery:
     """Does a run on a machine of the cluster; says how it gets on. An interruption is told and raised again."""
     seen = order.node == node or _reads(order.folder.parent / MARKER) == order.marker
     folder = order.folder if seen else Path(tempfile.mkdtemp(prefix="hfl-run-"))
@@ -251,7 +251,7 @@ def do_run(order: RunOrder, node: str, tell: Callable[[Any], None]) -> Outcome:
         if not seen and order.packed:
             unpack(order.packed, folder)
         error = error_of(lambda: _execute(order, folder, memo, tell))
-        return Outcome(error, b"" if seen else pack(folder), remembered=order.node == node)
+        return RunDelivery(error, b"" if seen else pack(folder), remembered=order.node == node)
     except KeyboardInterrupt:
         tell(Stopped(b"" if seen else pack(folder)))
         raise

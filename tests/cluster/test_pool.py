@@ -21,7 +21,7 @@ from emulator.run_folder import FILES
 from emulator.study import ray_runner
 from emulator.study.job import Progressed
 from emulator.study.load import load
-from emulator.study.ray_runner import Begun, Outcome, RunOrder, Stopped, do_run, pack, unpack
+from emulator.study.ray_runner import Begun, RunDelivery, RunOrder, Stopped, do_run, pack, unpack
 
 SAME = [name for name in FILES if name != "manifest.json"]
 
@@ -77,7 +77,7 @@ def test_a_run_elsewhere_is_brought_back_whole(order: RunOrder, tmp_path: Path) 
     unpack(there.packed, order.folder)
     assert json.loads((order.folder / "summary.json").read_text())["status"] == "complete"
     here = replace(order, folder=tmp_path / "here")
-    assert do_run(here, "driver", nobody) == Outcome("", b"", remembered=True)
+    assert do_run(here, "driver", nobody) == RunDelivery("", b"", remembered=True)
     assert contents(order.folder) == contents(here.folder)
     assert (
         Memo(order.memo).stats()["evaluation"][0] == 5
@@ -86,7 +86,7 @@ def test_a_run_elsewhere_is_brought_back_whole(order: RunOrder, tmp_path: Path) 
 
 def test_a_run_that_sees_the_marker_writes_into_the_folder_itself(order: RunOrder) -> None:
     (order.folder.parent / ray_runner.MARKER).write_text("marker")
-    assert do_run(order, "elsewhere", nobody) == Outcome("", b"", remembered=False)
+    assert do_run(order, "elsewhere", nobody) == RunDelivery("", b"", remembered=False)
     assert json.loads((order.folder / "summary.json").read_text())["status"] == "complete"
     assert not Memo(order.memo).stats()
     assert do_run(order, "elsewhere", nobody).error == ""  # complete already: a task that was lost at its very end

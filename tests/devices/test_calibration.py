@@ -23,7 +23,7 @@ from devices.calibration import (
 )
 from devices.profile import Curve, Power, find_profile
 from devices.secagg.constants import Constants
-from devices.secagg.cost import Group, operations, seconds_of
+from devices.secagg.cost import ProtocolGroup, operations, seconds_of
 from devices.secagg.fit import Observation, fit_constants
 from devices.secagg.steps import steps_of
 from emulator.errors import HflError
@@ -132,7 +132,7 @@ TRUE = Constants(
     secret_term="900 ns", sign="45 us", verify="110 us",
 )  # fmt: skip
 GROUPS = [
-    Group(n, -(-2 * n // 3), dropped, length, adversary)
+    ProtocolGroup(n, -(-2 * n // 3), dropped, length, adversary)
     for n in (4, 8, 16, 32, 64)
     for length in (1_000, 100_000)
     for dropped in (0, n // 4)

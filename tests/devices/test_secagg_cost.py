@@ -11,7 +11,7 @@ from secagg_parties import vectors
 
 from devices.secagg import client, encoding, server, session, shamir
 from devices.secagg.constants import Constants, find_constants
-from devices.secagg.cost import Group, operations, protocol_cost
+from devices.secagg.cost import ProtocolGroup, operations, protocol_cost
 from devices.secagg.identity import Membership
 from devices.secagg.keys import KeyPair
 from devices.secagg.measurement import measure
@@ -107,7 +107,7 @@ def test_operations_come_as_often_as_they_are_counted(
     counted = Counted(monkeypatch)
     values = [np.zeros(13)] * clients
     run(values, threshold, range(dropped), encoding=encoding.Encoding(clients), adversary=adversary)
-    group = Group(clients, threshold, dropped, 13, adversary)
+    group = ProtocolGroup(clients, threshold, dropped, 13, adversary)
     not_watched = {"step", "entry", "add_element"}
     for party in ("client", "server"):
         for step in steps_of(adversary):
@@ -173,7 +173,7 @@ def test_a_passive_adversary_costs_what_it_always_did(
 
 
 def test_other_implementations_do_more() -> None:
-    group = Group(10, 7, 2.0, 100)
+    group = ProtocolGroup(10, 7, 2.0, 100)
     found = operations("server", "unmask", group, reuse_basis=False, recover_all=True)
     assert (found["basis_term"], found["agreement"], found["mask_element"]) == (490, 18, 2600)
 
@@ -244,7 +244,7 @@ def test_measured_groups_with_signatures() -> None:
     assert [(o.party, o.steps) for o in row.observations] == [
         (party, (step,)) for party in ("client", "server") for step in steps_of("active")
     ]
-    assert {o.group for o in row.observations} == {Group(5, 4, 1, 20, "active")}
+    assert {o.group for o in row.observations} == {ProtocolGroup(5, 4, 1, 20, "active")}
     cost = protocol_cost(5, 20, 0.2, 2 / 3, ONES, adversary="active")
     assert (row.up_bytes, row.down_bytes) == (cost.up_bytes, cost.down_bytes)
 

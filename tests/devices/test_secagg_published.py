@@ -10,7 +10,7 @@ import pytest
 
 from devices import secure_aggregation
 from devices.secagg.constants import Constants, find_constants
-from devices.secagg.cost import Group, operations, protocol_cost, seconds_of
+from devices.secagg.cost import ProtocolGroup, operations, protocol_cost, seconds_of
 from devices.secagg.fit import Observation, fit_constants
 from devices.secagg.steps import KEYS, MASKED, SHARES, STEPS, UNMASK
 
@@ -23,11 +23,11 @@ HOW = {"reuse_basis": False, "recover_all": True}  # how the measured implementa
 
 def published() -> list[Observation]:
     """The table as observations. Server rounds other than the second are one: it adds vectors in its last."""
-    means: dict[Group, dict[tuple[str, str], float]] = {}
+    means: dict[ProtocolGroup, dict[tuple[str, str], float]] = {}
     for row in csv.DictReader(TABLE.read_text(encoding="utf-8").splitlines()):
         clients = int(row["nclients"])
         dropped = round(float(row["dropout"]) * clients)
-        group = Group(clients, int(row["threshold"]), dropped, int(row["dimension"]))
+        group = ProtocolGroup(clients, int(row["threshold"]), dropped, int(row["dimension"]))
         means.setdefault(group, {})[row["entity"], row["round"]] = float(row["mean"])
     found = []
     for group, mean in means.items():

@@ -16,8 +16,8 @@ from emulator import checkpoint
 from emulator.contracts.learning import LocalRuleChoice, local_rules, models
 from emulator.errors import HflError
 from emulator.learning import engine
-from emulator.learning.brought import Block, fetch, joined
 from emulator.learning.distillation import DistilJob, DistillationParams, distil_client
+from emulator.learning.extra_samples import Block, fetch, joined
 from emulator.learning.flat import FlatModel
 from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from emulator.learning.brought import fetch
+from emulator.learning.extra_samples import fetch
 from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory
 from emulator.learning.recipes import LocalTraining

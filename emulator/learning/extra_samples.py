@@ -1,7 +1,7 @@
 """Samples that a training has beside the client's own: other clients' distilled data.
 
-They are brought along by the job, block by block, and stand behind the samples of the data set: an index beyond those counts
-into what the job brings. Who else is trained at the same time does not matter to them.
+The job holds them, block by block. They stand behind the samples of the data set: an index beyond those counts into them. Who
+else is trained at the same time does not matter to them.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ def joined(blocks: Sequence[Block]) -> Block:
 
 
 def fetch(
-    x: Tensor, y: Tensor, index: Tensor, brought: Sequence[Block | None], swaps: Sequence[Swaps] | None = None
+    x: Tensor, y: Tensor, index: Tensor, extra: Sequence[Block | None], swaps: Sequence[Swaps] | None = None
 ) -> Block:
     """Samples and labels at the indices [copies, rows] of several trainings, one block (or none) for each.
 
     ``x`` and ``y`` are those of the data set. The labels are soft for all if any block's are. ``swaps`` are the labels that each
     training exchanges in what it has of the data set.
     """
-    if not any(block is not None for block in brought):
+    if not any(block is not None for block in extra):
         return x[index], _swapped(y[index], swaps)
     own = index < len(y)
     at = torch.where(own, index, 0)
     samples, labels = x[at], _swapped(y[at], swaps)
-    classes = soft_classes([block for block in brought if block is not None])
+    classes = soft_classes([block for block in extra if block is not None])
     if classes:
         labels = _soft(labels, classes)
-    for copy, block in enumerate(brought):
+    for copy, block in enumerate(extra):
         if block is not None:
             rows = ~own[copy]
             beyond = index[copy][rows] - len(y)
