@@ -31,7 +31,7 @@ from emulator.learning.flat import FlatModel
 from emulator.learning.layers import are_tokens
 from emulator.learning.measured_models import MeasuredModels, Samples
 from emulator.learning.sizes import TRAINING_COPIES, fitting
-from emulator.learning.trainer import Trained, Trainer, TrainingData, TrainJob, steps_of
+from emulator.learning.trainer import TrainedState, Trainer, TrainingData, TrainJob, steps_of
 from emulator.machine import cores
 from emulator.rng import derive, stream
 from emulator.scenario.schema import Scenario
@@ -115,7 +115,7 @@ class Engine:
             total.add_(state, alpha=weight)
         return total.float()
 
-    def train(self, jobs: Sequence[TrainJob]) -> Iterator[tuple[int, Trained]]:
+    def train(self, jobs: Sequence[TrainJob]) -> Iterator[tuple[int, TrainedState]]:
         """Trains all jobs; yields the number of each and its result, in the order in which they end.
 
         Short runs stay in this process. Once training has taken longer than starting workers does, they take over. A Ray

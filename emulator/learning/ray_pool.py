@@ -24,7 +24,7 @@ from emulator.errors import HflError
 from emulator.learning.distillation import DistilJob, distil_client
 from emulator.learning.extra_samples import Block
 from emulator.learning.recipes import Trainee
-from emulator.learning.trainer import Trained, Trainer, TrainingData, TrainJob
+from emulator.learning.trainer import TrainedState, Trainer, TrainingData, TrainJob
 from emulator.learning.workers import assign_jobs_near
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class RayPool:
         """Lets go of everything in the object store."""
         self._samples.clear()
 
-    def train(self, jobs: Sequence[TrainJob], steps: Sequence[int]) -> Iterator[tuple[int, Trained]]:
+    def train(self, jobs: Sequence[TrainJob], steps: Sequence[int]) -> Iterator[tuple[int, TrainedState]]:
         """As `Trainer.train`; ``steps`` says how long each job is.
 
         Raises the `HflError` that a task raised, or one of its own where a task was lost again and again.
@@ -85,7 +85,7 @@ class RayPool:
             tasks.append(self._begin(_train, node, clients, orders, values.refs))
         for results in self._results(tasks):
             for number, state, own in results:
-                yield number, Trained(_own(state), None if own is None else _own(own))
+                yield number, TrainedState(_own(state), None if own is None else _own(own))
 
     def distil(self, jobs: Sequence[DistilJob], sizes: Sequence[float]) -> Iterator[tuple[int, Block]]:
         """Distils clients' data; yields the number of each job and its result, in the order in which they end.

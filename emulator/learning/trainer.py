@@ -65,7 +65,7 @@ class TrainJob:
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedState:
     """The model's state after a local training, and the client's new state where the rule has one."""
 
     state: Tensor
@@ -140,7 +140,7 @@ class Trainer:
         """Whether clients are trained side by side. Depends on the model and the batch size alone."""
         return self._stacked is not None and self._forward_flops * batch_size < self._stack_below_flops
 
-    def train(self, jobs: Sequence[TrainJob]) -> Iterator[tuple[int, Trained]]:
+    def train(self, jobs: Sequence[TrainJob]) -> Iterator[tuple[int, TrainedState]]:
         """Trains all jobs; yields the number of each and its result, in the order in which they end."""
         by_rule: dict[str, list[int]] = {}
         for number, job in enumerate(jobs):
@@ -155,7 +155,7 @@ class Trainer:
                 for n in numbers:
                     yield n, self._alone(jobs[n])
 
-    def _alone(self, job: TrainJob) -> Trained:
+    def _alone(self, job: TrainJob) -> TrainedState:
         model, params = self._single, job.rule.params
         only = self._trained_parameters(job.rule)
         model.state.copy_(job.weights)
@@ -182,7 +182,7 @@ class Trainer:
             update.step(model.weights, model.gradient_of(loss, only), lambda g: [g.view(1, -1)])
         return _finish(job, model.state.clone(), drawn.steps * params.step_size(job.round), model.size)
 
-    def _side_by_side(self, jobs: dict[int, TrainJob]) -> Iterator[tuple[int, Trained]]:
+    def _side_by_side(self, jobs: dict[int, TrainJob]) -> Iterator[tuple[int, TrainedState]]:
         """A stack whose places are filled anew as soon as a client is done; the longest trainings begin first."""
         stack = self._stacked
         assert stack is not None
@@ -314,7 +314,7 @@ def _samples(count: int) -> str:
     return f"{count} sample{'' if count == 1 else 's'}"
 
 
-def _finish(job: TrainJob, state: Tensor, travelled: float, size: int) -> Trained:
+def _finish(job: TrainJob, state: Tensor, travelled: float, size: int) -> TrainedState:
     """The result of a training; raises `HflError` where it diverged."""
     if not math.isfinite(float(state.sum())):  # one value that is not finite makes the sum so, at a tenth of the cost
         key = "method.local.learning_rate" if job.round else "method.estimator.learning_rate"
@@ -324,7 +324,7 @@ def _finish(job: TrainJob, state: Tensor, travelled: float, size: int) -> Traine
         )
     rule: Rule = job.rule()
     if rule.remember is None or job.shared is None or job.own is None:
-        return Trained(state, None)
+        return TrainedState(state, None)
     own = torch.zeros_like(state)
     own[:size] = rule.remember(state[:size], job.weights[:size], job.shared[:size], job.own[:size], travelled)
-    return Trained(state, own)
+    return TrainedState(state, own)

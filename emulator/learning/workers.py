@@ -29,7 +29,7 @@ from emulator import plugins, processes
 from emulator.errors import HflError
 from emulator.learning.distillation import DistilJob, distil_client
 from emulator.learning.extra_samples import Block
-from emulator.learning.trainer import Trained, Trainer, TrainingData, TrainJob
+from emulator.learning.trainer import TrainedState, Trainer, TrainingData, TrainJob
 
 UNEVEN = 0.1  # by how much of a fair share a machine may be loaded more, so that clients stay where their samples are
 
@@ -99,7 +99,7 @@ class WorkerPool:
             process.terminate()
             process.join()
 
-    def train(self, jobs: Sequence[TrainJob], steps: Sequence[int]) -> Iterator[tuple[int, Trained]]:
+    def train(self, jobs: Sequence[TrainJob], steps: Sequence[int]) -> Iterator[tuple[int, TrainedState]]:
         """As `Trainer.train`; ``steps`` says how long each job is.
 
         Raises the `HflError` that a worker raised, or one of its own where a worker died.
@@ -108,7 +108,7 @@ class WorkerPool:
         shares = assign_jobs(steps, len(self._pipes))
         for number in self._answers(shares, lambda share: (self._table, self._samples, [orders[n] for n in share])):
             state, own = orders[number].writes
-            yield number, Trained(self._table[state].clone(), None if own < 0 else self._table[own].clone())
+            yield number, TrainedState(self._table[state].clone(), None if own < 0 else self._table[own].clone())
 
     def distil(self, jobs: Sequence[DistilJob], sizes: Sequence[float]) -> Iterator[tuple[int, Block]]:
         """Distils clients' data; yields the number of each job and its result, in the order in which they end.

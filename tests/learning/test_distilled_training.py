@@ -22,7 +22,7 @@ from emulator.learning.flat import FlatModel
 from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory
 from emulator.learning.recipes import LocalTraining
-from emulator.learning.trainer import Trained, Trainer, TrainingData, TrainJob, steps_of
+from emulator.learning.trainer import TrainedState, Trainer, TrainingData, TrainJob, steps_of
 from emulator.learning.workers import WorkerPool
 from emulator.rng import stream
 from emulator.scenario import Loaded
@@ -139,7 +139,7 @@ def test_workers_train_on_the_same_samples(pool: WorkerPool) -> None:
     here = trained(make_trainer(True), jobs)
     waves = [list(range(len(jobs))), [4, 5], [4, 5], [0, 2], [6, 1, 0]]  # the same blocks again, none, others
     for wave in waves:
-        found: dict[int, Trained] = dict(pool.train([jobs[n] for n in wave], [1] * len(wave)))
+        found: dict[int, TrainedState] = dict(pool.train([jobs[n] for n in wave], [1] * len(wave)))
         assert all(torch.equal(found[i].state, here[n]) for i, n in enumerate(wave))
 
 

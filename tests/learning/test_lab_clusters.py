@@ -20,7 +20,7 @@ from emulator.learning.memo import Memo, RunMemory
 from emulator.learning.mixtures import expected
 from emulator.learning.partitions import ClusteredParts
 from emulator.learning.recipes import Handle, LocalTraining
-from emulator.learning.trainer import Trained, Trainer, TrainingData, TrainJob
+from emulator.learning.trainer import TrainedState, Trainer, TrainingData, TrainJob
 from emulator.learning.workers import WorkerPool
 from emulator.scenario import Loaded
 
@@ -116,7 +116,7 @@ def jobs() -> list[TrainJob]:
     return [TrainJob(FlatModel(module()).state, client, rule, 2, 0) for client in range(12)]
 
 
-def states(results: Iterator[tuple[int, Trained]]) -> list[torch.Tensor]:
+def states(results: Iterator[tuple[int, TrainedState]]) -> list[torch.Tensor]:
     return [result.state for _, result in sorted(results, key=lambda r: r[0])]
 
 

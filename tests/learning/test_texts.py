@@ -27,7 +27,7 @@ from emulator.learning.measurements import TextFisherParams
 from emulator.learning.memo import Memo, RunMemory
 from emulator.learning.public import split_public
 from emulator.learning.timing import TimingLab
-from emulator.learning.trainer import Trained, Trainer, TrainingData, TrainJob
+from emulator.learning.trainer import TrainedState, Trainer, TrainingData, TrainJob
 from emulator.learning.workers import WorkerPool
 from emulator.methods.forming import enquiry
 from emulator.methods.session import Session
@@ -114,12 +114,12 @@ def jobs(kind: str, rule: str, clients: list[int]) -> list[TrainJob]:
     return [TrainJob(weights, c, local, 2, 1, *memory) for c in clients]
 
 
-def trained(trainer: Trainer | WorkerPool, wanted: list[TrainJob]) -> list[Trained]:
+def trained(trainer: Trainer | WorkerPool, wanted: list[TrainJob]) -> list[TrainedState]:
     found = dict(trainer.train(wanted, [1] * len(wanted)) if isinstance(trainer, WorkerPool) else trainer.train(wanted))
     return [found[i] for i in range(len(wanted))]
 
 
-def same(one: Trained, other: Trained) -> bool:
+def same(one: TrainedState, other: TrainedState) -> bool:
     own = one.own is other.own is None or (
         one.own is not None and other.own is not None and torch.equal(one.own, other.own)
     )

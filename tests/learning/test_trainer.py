@@ -16,7 +16,7 @@ from emulator.errors import HflError
 from emulator.learning.facts import model_facts
 from emulator.learning.flat import FlatModel
 from emulator.learning.stacked import CannotStackError, StackedModel
-from emulator.learning.trainer import COPIES, Trained, Trainer, TrainingData, TrainJob, Update
+from emulator.learning.trainer import COPIES, TrainedState, Trainer, TrainingData, TrainJob, Update
 from emulator.learning.workers import WorkerPool, assign_jobs
 from emulator.rng import stream
 
@@ -79,12 +79,12 @@ def make_jobs(
     return [TrainJob(weights, c, local, 2, 1, *memory) for c in clients]
 
 
-def results(trainer: Trainer, jobs: list[TrainJob]) -> list[Trained]:
+def results(trainer: Trainer, jobs: list[TrainJob]) -> list[TrainedState]:
     found = dict(trainer.train(jobs))
     return [found[i] for i in range(len(jobs))]
 
 
-def same(one: Trained, other: Trained) -> bool:
+def same(one: TrainedState, other: TrainedState) -> bool:
     if (one.own is None) != (other.own is None):
         return False
     return torch.equal(one.state, other.state) and (
