@@ -1,7 +1,8 @@
 """Measurements: small arrays that are read off models and data. `Lab.measure` takes them, when needed, and remembers them.
 
 A measurement is a function ``(measured, params) -> array`` that may use what `MeasuredModels` holds and nothing else: the states
-of one or more models, samples, and a random stream of its own. Facts that it declares about itself:
+of one or more models, samples, and a random stream of its own. Tensors are on the device of the run, which may be a GPU.
+Facts that it declares about itself:
 
 - ``on``: whose samples they come with: ``"client"`` (one client's own), ``"everybody"`` (one client's own, and apart from them
   those of all others, with features to compare images by), ``"public"`` (the public ones, in the order of the data set),

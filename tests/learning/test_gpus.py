@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,8 +10,10 @@ from typing import Any
 
 import pytest
 import torch
+from scenario.command import TINY, hfl
 from test_trainer import fresh, make_data, make_jobs, same
 
+import emulator
 from emulator.compute import Compute
 from emulator.errors import HflError, InputError, ScenarioError
 from emulator.learning.device import HOST, WORKSPACE, Place, check_there, reproducible
@@ -121,6 +124,24 @@ def test_gpus_that_are_not_there_are_refused(small: Small, tmp_path: Path) -> No
     with pytest.raises(InputError, match=r"compute\.device: there is no GPU for 'cuda': torch .* sees none"):
         execute(small("compute.device=cuda"), tmp_path / "run", Memo(None))
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_the_commands_take_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("s.yaml").write_text(TINY, encoding="utf-8")
+    Path("study.yaml").write_text("scenario: s.yaml\nseeds: 1\n", encoding="utf-8")
+    assert hfl("run", "s.yaml", "--device", "auto", "--out", "run", "--no-memo").code == 0
+    used = json.loads(Path("run/manifest.json").read_text(encoding="utf-8"))["compute"]
+    assert used == {"device": "cpu", "precision": "float32", "gpus": []}
+    for command in (("run", "s.yaml"), ("study", "study.yaml"), ("whatif", "run")):
+        missing, other = (hfl(*command, "--device", name) for name in ("cuda:1", "mps"))
+        assert (missing.code, other.code) == (2, 2)
+        assert "there is no GPU for 'cuda:1'" in missing.err
+        assert "--device: 'mps' is no device" in other.err
+    with pytest.raises(InputError, match="there is no GPU for 'cuda'"):
+        emulator.run_scenario("s.yaml", device="cuda", memo=False, progress=False)
+    assert emulator.run_scenario("s.yaml", "run", device="cpu", progress=False).summary["status"] == "complete"
 
 
 def test_a_number_that_no_gpu_has_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
