@@ -79,6 +79,7 @@ from emulator.contracts.methods import (
     Bipartition,
     Estimator,
     EstimatorFacts,
+    GroupResult,
     Halves,
     MethodFacts,
     MethodParams,
@@ -124,7 +125,7 @@ from emulator.methods.memory import RuleMemory
 from emulator.methods.session import NOBODY_LEFT, Metrics, Models, ReceivedData, Session
 from emulator.methods.slots import GroupSlots, OneServer, chosen_by_default
 from emulator.methods.splitting import Watch
-from emulator.methods.training import Group, GroupResult, GroupRound, Waits, averaged, train_members
+from emulator.methods.training import Group, GroupRound, Waits, averaged, train_members
 from emulator.methods.waiting import gather
 from emulator.registry import AnyChosen, NoParams, Params, Registry, Scale
 from emulator.rng import stream
