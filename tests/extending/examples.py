@@ -1,4 +1,4 @@
-"""The examples of ``docs/extending.md``: the files that it shows, and the commands that use them, by section."""
+"""The examples of the pages on extending: the files that they show, and the commands that use them, by section."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from scenario.command import ROOT
 
 from emulator import extend
 
+PAGES = ("extending.md", "extending-slots.md")
 _FENCE = re.compile(r"^```\w*\n# file: (\S+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _REGISTERS = re.compile(r"^@(\w+)\.register\(", re.MULTILINE)
 
 
 @dataclass
 class Command:
-    """A command of the page, and the error that the page says it ends with; "" where it ends well."""
+    """A command of a page, and the error that the page says it ends with; "" where it ends well."""
 
     words: list[str]
     error: str = ""
@@ -24,7 +25,7 @@ class Command:
 
 @dataclass
 class Section:
-    """A section of the page: files by name, and commands in their order."""
+    """A section of a page: files by name, and commands in their order."""
 
     title: str
     files: dict[str, str] = field(default_factory=dict)
@@ -38,13 +39,13 @@ class Section:
 
 
 def sections() -> dict[str, Section]:
-    """The sections of the page that hold examples, by title."""
-    page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+    """The sections of the pages that hold examples, by title."""
+    text = "".join((ROOT / "docs" / name).read_text(encoding="utf-8") for name in PAGES)
     found: dict[str, Section] = {}
-    for part in re.split(r"^##+ ", page, flags=re.MULTILINE)[1:]:
-        title, _, text = part.partition("\n")
-        section = Section(title, {name: f"# file: {name}\n{code}" for name, code in _FENCE.findall(text)})
-        for line in re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE).splitlines():
+    for part in re.split(r"^##+ ", text, flags=re.MULTILINE)[1:]:
+        title, _, body = part.partition("\n")
+        section = Section(title, {name: f"# file: {name}\n{code}" for name, code in _FENCE.findall(body)})
+        for line in re.sub(r"^```.*?^```$", "", body, flags=re.DOTALL | re.MULTILINE).splitlines():
             if line.startswith("    hfl "):
                 section.commands.append(Command(shlex.split(line, comments=True)[1:]))
             elif line.startswith("    error: "):

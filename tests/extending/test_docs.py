@@ -1,4 +1,4 @@
-"""The examples of ``docs/extending.md`` do what the page says."""
+"""The examples of the pages on extending do what these say."""
 
 from __future__ import annotations
 
@@ -68,6 +68,11 @@ def partition(said: Sequence[str]) -> None:
 def local_rule(said: Sequence[str]) -> None:
     loss = load_run("sign").metrics["loss"]
     assert loss.iloc[-1] < loss.iloc[0]
+
+
+@of("Formation")
+def formation(said: Sequence[str]) -> None:
+    assert "dealt" in said[0]
 
 
 @of("Sampling")
