@@ -10,6 +10,8 @@ registers under a name, with a parameter model and with the facts that its slot 
         \"""Clients in the order of their numbers.\"""
         ...
 
+``docs/extending.md`` and ``docs/extending-slots.md`` have a complete example of each slot.
+
 Names from here stay; where they stand in the packages behind it may change. Nothing here imports torch, matplotlib or pandas,
 and a plug-in imports them within its functions: validating a scenario imports it. `MeasuredModels` and `Samples` hold tensors:
 name them under ``TYPE_CHECKING``, because importing them imports torch.
