@@ -10,6 +10,8 @@ registers under a name, with a parameter model and with the facts that its slot 
         \"""Clients in the order of their numbers.\"""
         ...
 
+``docs/extending.md`` and ``docs/extending-slots.md`` have a complete example of each slot.
+
 Names from here stay; where they stand in the packages behind it may change. Nothing here imports torch, matplotlib or pandas,
 and a plug-in imports them within its functions: validating a scenario imports it. `MeasuredModels` and `Samples` hold tensors:
 name them under ``TYPE_CHECKING``, because importing them imports torch.
@@ -79,6 +81,7 @@ from emulator.contracts.methods import (
     Bipartition,
     Estimator,
     EstimatorFacts,
+    GroupResult,
     Halves,
     MethodFacts,
     MethodParams,
@@ -118,13 +121,14 @@ from emulator.learning.recipes import Handle, LocalTraining, Trained
 from emulator.ledger import Tag
 from emulator.methods.attacks import Attack
 from emulator.methods.cluster_models import Clusters
-from emulator.methods.estimators.asking import Enquiry, ask_everybody
+from emulator.methods.estimators.asking import Enquiry, ask_everybody, learn
 from emulator.methods.estimators.pretraining import PretrainingParams
+from emulator.methods.forming import charge_formation, enquiry, form, somebody, until_somebody
 from emulator.methods.memory import RuleMemory
 from emulator.methods.session import NOBODY_LEFT, Metrics, Models, ReceivedData, Session
 from emulator.methods.slots import GroupSlots, OneServer, chosen_by_default
 from emulator.methods.splitting import Watch
-from emulator.methods.training import Group, GroupResult, GroupRound, Waits, averaged, train_members
+from emulator.methods.training import Group, GroupRound, Waits, averaged, train_members
 from emulator.methods.waiting import gather
 from emulator.registry import AnyChosen, NoParams, Params, Registry, Scale
 from emulator.rng import stream
@@ -157,7 +161,8 @@ __all__ = [  # noqa: RUF022 (by slot)
     # Methods.
     "methods", "MethodFacts", "MethodParams", "OneServer", "GroupSlots", "Session", "Steps", "StepsTo", "World", "Handle",
     "Models", "Metrics", "Clusters", "Tag", "Table", "CLOUD", "client_name", "edge_name", "NOBODY_LEFT", "RuleMemory",
-    "averaged", "ask_everybody", "Trained", "LocalTraining", "ReceivedData",
+    "averaged", "ask_everybody", "learn", "enquiry", "form", "charge_formation", "until_somebody", "somebody",
+    "Trained", "LocalTraining", "ReceivedData",
     # Attacks, which have tables too.
     "attacks", "AttackFacts", "Attack",
     # In-group training.

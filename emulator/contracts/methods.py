@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import numpy as np
 from pydantic import Field
@@ -73,9 +73,9 @@ class TrainingRule(Protocol):
     ) -> Steps: ...
 
 
-@runtime_checkable
-class _GroupResult(Protocol):
-    """What `emulator.methods.training.GroupResult` has."""
+@dataclass(frozen=True)
+class GroupResult:
+    """What a group round gave: the group's model, the members whose work is in it, and on how many samples they trained."""
 
     model: Handle
     members: tuple[int, ...]
@@ -89,14 +89,14 @@ class TrainingChoice(Chosen[Params, TrainingRule, TrainingFacts]):
 
     def __call__(self, session: Session, group: Group, model: Handle, at: GroupRound, waits: Waits) -> Steps:
         """Returns a `GroupResult` of members of the group; None where the group gave up."""
-        outcome = yield from process(self, self.plugin.function(session, group, model, at, waits, self.params))
-        if outcome is None:
+        result = yield from process(self, self.plugin.function(session, group, model, at, waits, self.params))
+        if result is None:
             return None
-        if not isinstance(outcome, _GroupResult):
-            raise self.broken(f"it must return a GroupResult, or None; it returns {short(outcome)}")
-        if outcome.members != group.members and (strangers := set(outcome.members) - set(group.members)):
+        if not isinstance(result, GroupResult):
+            raise self.broken(f"it must return a GroupResult, or None; it returns {short(result)}")
+        if result.members != group.members and (strangers := set(result.members) - set(group.members)):
             raise self.broken(f"its GroupResult has client {min(strangers)}, who is no member of the group")
-        return outcome
+        return result
 
 
 @dataclass(frozen=True)

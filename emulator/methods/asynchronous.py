@@ -19,7 +19,7 @@ import numpy as np
 import simpy
 from pydantic import Field
 
-from emulator.contracts.methods import WaitingChoice, methods
+from emulator.contracts.methods import GroupResult, WaitingChoice, methods
 from emulator.learning.recipes import Handle
 from emulator.methods.estimators import learn
 from emulator.methods.forming import charge_formation, enquiry, form, next_return, present, until_somebody
@@ -27,7 +27,7 @@ from emulator.methods.limits import check_groups
 from emulator.methods.memory import RuleMemory
 from emulator.methods.session import Session
 from emulator.methods.slots import GroupSlots
-from emulator.methods.training import Group, GroupResult, GroupRound, Waits
+from emulator.methods.training import Group, GroupRound, Waits
 from emulator.registry import NoParams, Scale
 from emulator.rng import stream
 from emulator.scenario.schema import Count

@@ -24,7 +24,7 @@ import simpy
 from pydantic import Field
 
 from emulator.contracts.grouping import Aggregation, Sampling, Schedule
-from emulator.contracts.methods import Waiting, methods
+from emulator.contracts.methods import GroupResult, Waiting, methods
 from emulator.grouping.aggregation import SampledGroups
 from emulator.grouping.sampling import draw
 from emulator.grouping.view import Floats, group_view
@@ -39,7 +39,7 @@ from emulator.methods.limits import check_deadline, check_groups, check_trained
 from emulator.methods.memory import RuleMemory
 from emulator.methods.session import Session
 from emulator.methods.slots import GroupSlots, chosen_by_default, too_soon
-from emulator.methods.training import Group, GroupResult, GroupRound, Waits
+from emulator.methods.training import Group, GroupRound, Waits
 from emulator.methods.waiting import gather
 from emulator.registry import Scale
 from emulator.rng import stream

@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import Field
 
 from emulator.contracts.learning import LocalRule
-from emulator.contracts.methods import TrainingFacts, Waiting, trainings
+from emulator.contracts.methods import GroupResult, TrainingFacts, Waiting, trainings
 from emulator.contracts.world import GroupOperation
 from emulator.learning.distillation import DistillationParams
 from emulator.learning.recipes import Handle, LocalTraining, Trained
@@ -82,15 +82,6 @@ class Waits:
     least: int
 
 
-@dataclass(frozen=True)
-class GroupResult:
-    """What a group round gave: the group's model, the members whose work is in it, and on how many samples they trained."""
-
-    model: Handle
-    members: tuple[int, ...]
-    samples: int
-
-
 @trainings.register("parallel")
 def parallel(session: Session, group: Group, model: Handle, at: GroupRound, waits: Waits, params: NoParams) -> Steps:
     """Parallel: members receive the group's model, train side by side, and send it back for averaging by samples.
@@ -123,8 +114,9 @@ def train_members(
         return None
     if not world.was_up(group.aggregator, started_s):
         return None
-    for client, one in trained.items():
-        at.memory.keep(client, one.own)
+    if at.memory.rule.remember is not None:
+        for client, one in trained.items():
+            at.memory.keep(client, one.own)
     return {client: one.model for client, one in trained.items()}
 
 

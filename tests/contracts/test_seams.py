@@ -14,12 +14,13 @@ from emulator.conformance import Facts, place_of
 from emulator.contracts.files import TraceFormatFacts
 from emulator.contracts.grouping import FormationFacts, ScheduleFacts, formations
 from emulator.contracts.learning import DataSetFacts, MeasurementFacts, PartitionFacts
-from emulator.contracts.methods import Halves, Patience, Reading
+from emulator.contracts.methods import GroupResult, Halves, Patience, Reading
 from emulator.contracts.world import FaultEffect, FleetSize, OperationCost
 from emulator.errors import HflError
 from emulator.grouping.aggregation import SampledGroups
 from emulator.grouping.view import ClientView, GroupView
 from emulator.learning.partitions import ClusteredParts
+from emulator.learning.recipes import Handle
 from emulator.registry import AnyChosen, Registry
 from emulator.world.overtime import Spells
 from traces.content import LatencyMatrix, Trace
@@ -98,7 +99,7 @@ def played(found: Any) -> Any:
     return found
 
 
-RESULT = SimpleNamespace(model=None, members=(1, 5), samples=3)
+RESULT = GroupResult(Handle("model"), (1, 5), 3)
 HALVES = Halves([4], [7], None, 1, 0.0)
 
 
