@@ -22,6 +22,7 @@ from emulator.contracts.learning import (
     models,
 )
 from emulator.learning.data.arrays import ArraySet
+from emulator.learning.distillation import DistillationParams
 from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory
 from emulator.learning.recipes import Handle, LocalTraining
@@ -145,6 +146,24 @@ def test_no_rule_mixes_devices_in_a_stack_or_alone(
     with on_meta(monkeypatch) as mode:
         lab, trained = trained_on(mode, loaded, kind)
         lab.evaluate(lab.combine(trained, [0.75, 0.25]))
+        assert lab._engine._trainer.stacks(4) == (model == "cnn")
+        lab.close()
+
+
+@pytest.mark.parametrize("model", ["cnn", "resnet18"])
+@pytest.mark.parametrize("soft", [False, True])
+def test_neither_distilled_nor_poisoned_samples_mix_devices(
+    having: Having, monkeypatch: pytest.MonkeyPatch, model: str, soft: bool
+) -> None:
+    loaded = having(model)
+    how = DistillationParams(images=2, steps=2, batch_size=3, learn_labels=soft)
+    with on_meta(monkeypatch) as mode:
+        lab = Lab(loaded.scenario, RunMemory(Memo(None)))
+        lab.poison({0: ((0, 1),)})
+        extra = tuple(lab.distil(client, how) for client in (1, 2))
+        lab.value(lab.train(LocalTraining(lab.initial(), 0, rule("sgd"), 1, extra=extra)).model)
+        assert mode.seen["aten.linalg_cholesky_ex"] == 4  # steps of two clients
+        assert mode.seen["aten.index_put_"] >= 4  # samples and labels that others brought, and labels exchanged
         assert lab._engine._trainer.stacks(4) == (model == "cnn")
         lab.close()
 
