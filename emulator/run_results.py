@@ -37,6 +37,7 @@ from emulator.grouping.topology import topology_csv
 from emulator.methods.session import METRICS, Metrics, Session
 from emulator.scenario import Scenario
 from emulator.scenario.declared import tables_of
+from emulator.scenario.inputs import inputs_of
 from emulator.world.world import World
 
 
@@ -127,6 +128,7 @@ def manifest_of(scenario: Scenario, training: bool) -> dict[str, Any]:
         "tables": list(tables_of(scenario)),
         "plugins": recorded.as_json(scenario),
         "compute": _compute(scenario),
+        "inputs": inputs_of(scenario),
         "command": _command(),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
