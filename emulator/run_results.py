@@ -127,6 +127,7 @@ def manifest_of(scenario: Scenario, training: bool) -> dict[str, Any]:
         "training": training,
         "tables": list(tables_of(scenario)),
         "plugins": recorded.as_json(scenario),
+        "compute": _compute(scenario),
         "inputs": inputs_of(scenario),
         "command": _command(),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -139,6 +140,16 @@ def manifest_of(scenario: Scenario, training: bool) -> dict[str, Any]:
             "cores": os.cpu_count(),
         },
     }
+
+
+def _compute(scenario: Scenario) -> dict[str, Any]:
+    """What models of a run are computed on, with the names of the GPUs."""
+    compute, gpus = scenario.compute, []
+    if compute.kind != "cpu":
+        from emulator.learning.device import gpu_names
+
+        gpus = [name for number, name in enumerate(gpu_names()) if compute.number in (None, number)]
+    return {"device": compute.device, "precision": compute.precision, "gpus": gpus}
 
 
 def _command() -> list[str]:
