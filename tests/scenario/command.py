@@ -98,8 +98,9 @@ def script(folder: Path, code: str, *words: str) -> subprocess.CompletedProcess[
     """Runs a script of the user's own, in a folder of its own."""
     (folder / "script.py").write_text(textwrap.dedent(code))
     own = {"PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(folder), "OMP_NUM_THREADS": "1"}
+    given = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}  # which our command sets
     return subprocess.run(
-        [sys.executable, "script.py", *words], cwd=folder, env=os.environ | own, capture_output=True, text=True,
+        [sys.executable, "script.py", *words], cwd=folder, env=given | own, capture_output=True, text=True,
         timeout=PATIENCE_S, check=False,
     )  # fmt: skip
 
