@@ -136,8 +136,11 @@ def together(
     local, extra = at.local.params, tuple(one.data for one in group.received)
     samples = group.held(session.lab.clients.samples, crew.clients)
     work = Work(samples, local.epochs, local.batch_size, at.memory.rule.step_flops)
-    train, of = session.lab.train, at.memory.of
-    trained = {c: train(LocalTraining(model, c, at.local, at.round, at.group_round, of(c), extra)) for c in asked}
+    train, how, of = session.lab.train, (at.local, at.round, at.group_round), at.memory.of
+    if at.memory.rule.remember is None:
+        trained = {c: train(LocalTraining(model, c, *how, None, extra)) for c in asked}
+    else:
+        trained = {c: train(LocalTraining(model, c, *how, of(c), extra)) for c in asked}
     if at.operation.plugin.facts.alone:
         yield crew.exchange(work, at.down_bytes, at.up_bytes, tag)
     else:
