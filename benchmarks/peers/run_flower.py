@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from functools import cache
 from pathlib import Path
 
 import torch
@@ -12,14 +11,8 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
-from torch import Tensor, nn
-from workload import BATCH, LEARNING_RATE, Rounds, asked, make_workload, network, test_loss
-
-
-@cache
-def state(clients: int) -> tuple[nn.Module, list[tuple[Tensor, Tensor]]]:
-    """Model and data of all clients, made once in each worker."""
-    return network(), [(torch.from_numpy(x), torch.from_numpy(y)) for x, y in make_workload(clients).parts()]
+from torch import nn
+from workload import BATCH, LEARNING_RATE, Rounds, asked, made_once, make_workload, network, test_loss
 
 
 def client_app(clients: int) -> ClientApp:
@@ -28,7 +21,7 @@ def client_app(clients: int) -> ClientApp:
     @app.train()
     def train(message: Message, context: Context) -> Message:
         torch.set_num_threads(1)
-        model, parts = state(clients)
+        model, parts = made_once(clients)
         x, y = parts[int(context.node_config["partition-id"])]
         model.load_state_dict(message.content["arrays"].to_torch_state_dict())
         optimiser = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)

@@ -10,12 +10,13 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
 CLIENTS, SAMPLES, BATCH, CLASSES, LEARNING_RATE = 100, 50, 10, 10, 0.05
 SHAPE = (1, 28, 28)
@@ -78,6 +79,14 @@ def network(shape: tuple[int, ...] = SHAPE, classes: int = CLASSES) -> nn.Module
     )  # fmt: skip
     model.load_state_dict({k: torch.from_numpy(v) for k, v in initial_weights().items()})
     return model
+
+
+@cache
+def made_once(clients: int) -> tuple[nn.Module, list[tuple[Tensor, Tensor]]]:
+    """The network, and samples and labels of every client as tensors: for workers that are asked client by client."""
+    import torch
+
+    return network(), [(torch.from_numpy(x), torch.from_numpy(y)) for x, y in make_workload(clients).parts()]
 
 
 def test_loss(model: nn.Module, work: Workload) -> float:
