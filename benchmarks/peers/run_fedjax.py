@@ -1,8 +1,6 @@
-"""FedJAX: its federated averaging, with ``for_each_client`` on the backend that ``FEDJAX_BACKEND`` names (jit, or pmap)."""
+"""FedJAX: its federated averaging, with ``for_each_client`` on all CPU devices of JAX (the backend ``pmap``)."""
 
 from __future__ import annotations
-
-import os
 
 import fedjax
 import jax
@@ -38,7 +36,7 @@ def mean_loss(params: dict[str, jax.Array], batch: dict[str, jax.Array], rng: ja
 def main() -> None:
     told = asked()
     work = make_workload(told.clients)
-    fedjax.set_for_each_client_backend(os.environ.get("FEDJAX_BACKEND", "jit"))
+    fedjax.set_for_each_client_backend("pmap")
     algorithm = fed_avg.federated_averaging(
         jax.grad(mean_loss),
         fedjax.optimizers.sgd(LEARNING_RATE),

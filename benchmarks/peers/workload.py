@@ -124,6 +124,6 @@ def asked() -> argparse.Namespace:
     """What a driver is told: ``clients``, ``rounds`` (the warm-up among them) and ``cores``."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--clients", type=int, default=CLIENTS)
-    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--cores", type=int, default=2)
     return parser.parse_args()
