@@ -145,6 +145,7 @@ def run_scenario(
     *,
     overwrite: bool = False,
     workers: int | None = None,
+    device: str | None = None,
     memo: bool | Path | str = True,
     progress: bool = True,
 ) -> Run:
@@ -152,13 +153,14 @@ def run_scenario(
 
     ``out`` is the folder, by default ``runs/NAME-SEED-DIGITS``, where the digits tell scenarios apart. A folder that holds this
     run already, complete, is read; one that holds another run is replaced with ``overwrite`` alone. ``workers`` is how many
-    processes train, by default as many as there are cores. ``memo`` says where results are remembered: in the user's cache
+    processes train, by default as many as there are cores. ``device`` is what models are computed on (``auto``, ``cpu``, ``cuda``
+    or ``cuda:N``), by default what the scenario says. ``memo`` says where results are remembered: in the user's cache
     folder, in this file, or (False) nowhere. ``progress`` shows how the run gets on, on stderr or in the notebook.
 
     Raises `InputError` where scenario or folder are no good, `HflError` where the run fails. An interruption leaves a folder that
     the same call goes on with.
     """
-    loaded = _loaded(scenario, None if overwrite else out)
+    loaded = _on(_loaded(scenario, None if overwrite else out), device)
     alone = "" if loaded.training else "-no-training"
     usual = f"{slug(loaded.scenario.name)}-{loaded.scenario.seed}-{fingerprint(loaded.scenario)}{alone}"
     folder = Path("runs") / usual if out is None else Path(out)
@@ -171,6 +173,7 @@ def what_if(
     out: Path | str | None = None,
     *,
     workers: int | None = None,
+    device: str | None = None,
     memo: bool | Path | str = True,
     progress: bool = True,
 ) -> Run:
@@ -182,6 +185,7 @@ def what_if(
     """
     from emulator.whatif import open_run
 
+    changes = changes if device is None else {**changes, "compute.device": device}
     if not changes:
         raise InputError("say what is to change, for example {'topology.links.access.up': '2 Mbit/s'}")
     changed = open_run(_folder(run)).changed(_documents(changes))
@@ -200,6 +204,7 @@ def sweep(
     overwrite: bool = False,
     jobs: int | None = None,
     workers: int | None = None,
+    device: str | None = None,
     memo: bool | Path | str = True,
     progress: bool = True,
 ) -> StudyResults:
@@ -218,7 +223,7 @@ def sweep(
     from emulator.study.load import check as check_study
     from emulator.study.runner import run_all, run_left
 
-    base = _loaded(scenario, None if overwrite else out)
+    base = _on(_loaded(scenario, None if overwrite else out), device)
     if not base.training:
         raise InputError("a sweep trains; load the scenario with training, or run each point with run_scenario")
     varied = {"grid": grid, "seeds": seeds, "variants": variants, "target": target}
@@ -232,10 +237,8 @@ def sweep(
     usual = Path("studies") / f"{slug(base.scenario.name)}-{fingerprint(base.scenario)}"
     folder = usual if out is None else Path(out)
 
-    @contextlib.contextmanager
-    def show(left: int, done: int) -> Iterator[StudyWatcher]:
-        with _study_progress(base.scenario.name, left, done, progress) as watcher:
-            yield watcher
+    def show(left: int, done: int) -> contextlib.AbstractContextManager[StudyWatcher]:
+        return _study_progress(base.scenario.name, left, done, progress)
 
     with _interruptible():
         file = _memo_file(memo)
@@ -309,6 +312,11 @@ def _loaded(scenario: GivenScenario, out: Path | str | None = None) -> Loaded:
         return scenario.loaded
     load_to_go_on([] if out is None else run_folders([out]))
     return load_scenario(scenario).loaded
+
+
+def _on(loaded: Loaded, device: str | None) -> Loaded:
+    """A scenario on a device (None: that which it says). Raises `InputError` where there is none of this name."""
+    return loaded if device is None else loaded.changed(_documents({"compute.device": device}))
 
 
 def _folder(run: GivenRun) -> Path:

@@ -56,13 +56,17 @@ def network_of(scenario: Scenario, env: simpy.Environment, traces: Played, distu
 
 
 def play(session: Session) -> None:
-    """Plays a session's method to its end. Raises `HflError` where it waits for something that nobody does."""
+    """Plays a session's method to its end. Raises `HflError` where it waits for something that nobody does, or just returns."""
+    method = session.scenario.method
     try:
-        finish(session.env, session.env.process(session.scenario.method(session)))
+        finish(session.env, session.env.process(method(session)))
     except DeadEndError as error:
         when = f"after {session.world.now:g} emulated seconds, in round {session.rounds + 1}"
         why = session.world.waited_for() or "the method waits for something that nobody does"
         raise HflError(f"nothing happens any more {when}: {why}") from error
+    if not session.stopped_by:
+        how = "go on until 'end_round' or 'wait' gives True, or call 'end_early'"
+        raise method.broken(f"it returned before the run was to stop; {how}")
 
 
 @contextlib.contextmanager

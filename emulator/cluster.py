@@ -179,17 +179,17 @@ def _versions() -> dict[str, str]:
     return {"hfl-emulator": __version__} | {name: importlib.metadata.version(name) for name in _SAME_EVERYWHERE}
 
 
-def nodes() -> dict[str, int]:
-    """The machines of the cluster by their Ray ids, with their CPUs; those without any are left out.
+def nodes(resource: Literal["CPU", "GPU"] = "CPU") -> dict[str, int]:
+    """The machines of the cluster by their Ray ids, with their CPUs, or GPUs; those without any are left out.
 
-    Raises `HflError` where there are no CPUs at all.
+    Raises `HflError` where there are none at all.
     """
     import ray
 
-    found = {n["NodeID"]: int(n["Resources"].get("CPU", 0)) for n in ray.nodes() if n["Alive"]}
-    found = {node: cpus for node, cpus in sorted(found.items()) if cpus}
+    found = {n["NodeID"]: int(n["Resources"].get(resource, 0)) for n in ray.nodes() if n["Alive"]}
+    found = {node: count for node, count in sorted(found.items()) if count}
     if not found:
-        raise HflError("no machine of the Ray cluster has a CPU to compute on")
+        raise HflError(f"no machine of the Ray cluster has a {resource} to compute on")
     return found
 
 

@@ -15,6 +15,7 @@ from emulator import checkpoint, recorded
 from emulator.errors import InputError, quote_all
 from emulator.files import LOCK, changed_files, digest_of, held, read_json
 from emulator.scenario import Scenario, dump
+from emulator.scenario.inputs import changed_inputs
 
 SUMMARY, MANIFEST, SCENARIO, METRICS = "summary.json", "manifest.json", "scenario.yaml", "metrics.csv"
 GROUPS, GROUPINGS, TOPOLOGY, IMAGES = "groups.csv", "groupings.csv", "topology.csv", "recovered.npy"
@@ -68,6 +69,17 @@ def prepare(folder: Path, scenario: Scenario, overwrite: bool = False, training:
                 f"{folder} holds this run, complete, but the plug-in '{given}' has changed since; "
                 "choose another --out, or do the run again with --overwrite"
             )
+        if complete and (changed := changed_inputs(_stated(folder / MANIFEST).get("inputs"), scenario)):
+            raise InputError(
+                f"{folder} holds this run, complete, but {quote_all(changed)} changed since; "
+                "choose another --out, or do the run again with --overwrite"
+            )
+        if not complete and (given := recorded.changed_since(folder, scenario)):
+            log.warning(
+                "the plug-in '%s' has changed since the run in %s was cut off; it goes on with the new one",
+                given,
+                folder,
+            )
         for half_written in folder.glob(".*.part*"):  # by a process that was killed while it wrote
             half_written.unlink()
         if (folder / SUMMARY).exists() and not status_of(folder):
@@ -102,6 +114,16 @@ def finished(folder: Path) -> dict[str, Any]:
         raise InputError(f"the run in '{folder}' is not complete ({how}); finish it with 'hfl run'")
     check_unchanged(folder, "restore it, or do the run again with 'hfl run --overwrite'")
     return summary
+
+
+def check_inputs(folder: Path) -> None:
+    """Raises `InputError` that names the files beside the scenario that have changed since the run in a folder was made."""
+    changed = changed_inputs(_stated(folder / MANIFEST).get("inputs"))
+    if changed:
+        raise InputError(
+            f"the run in '{folder}' was made with {quote_all(changed)} as it was then; restore it, or do the run again with "
+            "'hfl run --overwrite'"
+        )
 
 
 def check_unchanged(folder: Path, advice: str) -> None:

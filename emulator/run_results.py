@@ -37,6 +37,7 @@ from emulator.grouping.topology import topology_csv
 from emulator.methods.session import METRICS, Metrics, Session
 from emulator.scenario import Scenario
 from emulator.scenario.declared import tables_of
+from emulator.scenario.inputs import inputs_of
 from emulator.world.world import World
 
 
@@ -126,6 +127,8 @@ def manifest_of(scenario: Scenario, training: bool) -> dict[str, Any]:
         "training": training,
         "tables": list(tables_of(scenario)),
         "plugins": recorded.as_json(scenario),
+        "compute": _compute(scenario),
+        "inputs": inputs_of(scenario),
         "command": _command(),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
@@ -137,6 +140,16 @@ def manifest_of(scenario: Scenario, training: bool) -> dict[str, Any]:
             "cores": os.cpu_count(),
         },
     }
+
+
+def _compute(scenario: Scenario) -> dict[str, Any]:
+    """What models of a run are computed on, with the names of the GPUs."""
+    compute, gpus = scenario.compute, []
+    if compute.kind != "cpu":
+        from emulator.learning.device import gpu_names
+
+        gpus = [name for number, name in enumerate(gpu_names()) if compute.number in (None, number)]
+    return {"device": compute.device, "precision": compute.precision, "gpus": gpus}
 
 
 def _command() -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from emulator import checkpoint, yamlfile
 from emulator.recorded import load_to_replay
-from emulator.run_folder import SCENARIO, finished
+from emulator.run_folder import SCENARIO, check_inputs, finished
 from emulator.scenario.load import Loaded, alone, check, fingerprint, parse_change, with_changes
 from emulator.yamlfile import Document
 
@@ -49,10 +49,11 @@ class FinishedRun:
 
 
 def open_run(folder: Path) -> FinishedRun:
-    """Reads a finished run. Raises `InputError` where the folder holds none, or a plug-in of it has changed.
+    """Reads a finished run. Raises `InputError` where the folder holds none, or what it was made with has changed.
 
     Plug-ins that its manifest names are imported, where they are as they were (`emulator.recorded`).
     """
     training = bool(finished(folder)["training"])
+    check_inputs(folder)
     load_to_replay(folder)
     return FinishedRun(folder, yamlfile.load(folder / SCENARIO), training)

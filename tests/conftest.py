@@ -81,6 +81,17 @@ def _own_children() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
+def _own_plugins() -> Iterator[None]:
+    """Reading a run folder imports the plug-ins that it names: the next test knows nothing of them."""
+    loaded, sources, named = list(plugins.loaded), dict(plugins.sources), dict(plugins.named)
+    yield
+    plugins.loaded[:] = loaded
+    for kept, before in ((plugins.sources, sources), (plugins.named, named)):
+        kept.clear()
+        kept.update(before)  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
@@ -94,7 +105,6 @@ def plugin_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
     monkeypatch.chdir(tmp_path)
     (tmp_path / "s.yaml").write_text(command.TINY)
     slots, imported, files = dict(Registry.by_slot), set(sys.modules), set(modules.from_files)
-    loaded, named = list(plugins.loaded), dict(plugins.named)
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield tmp_path
     Registry.by_slot.clear()
@@ -105,9 +115,6 @@ def plugin_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
         if str(getattr(sys.modules[name], "__file__", None)).startswith(str(tmp_path)):
             del sys.modules[name]
     modules.from_files.intersection_update(files)
-    plugins.loaded[:] = loaded
-    plugins.named.clear()
-    plugins.named.update(named)
 
 
 @pytest.fixture

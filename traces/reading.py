@@ -42,7 +42,8 @@ def detect(path: Path) -> str:
     if not fitting:
         raise wrong(path, 0, f"is in none of the formats {quote_all(names)}")
     if len(fitting) > 1:
-        raise wrong(path, 0, f"could be any of {quote_all(fitting)}; say which format it is")
+        how = f"say which with '--format {fitting[0]}', or in a scenario with 'format: {fitting[0]}' beside its file"
+        raise wrong(path, 0, f"could be any of {quote_all(fitting)}; {how}")
     return fitting[0]
 
 

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from pydantic import ValidationError
 from rich.console import Console
 
 from emulator import cluster, plugins, recorded
 from emulator.cluster import Backend
+from emulator.compute import Compute
 from emulator.errors import InputError
 from emulator.files import slug
 from emulator.scenario.schema import name_of
@@ -50,6 +52,13 @@ NoTrainingOption = Annotated[
 WorkersOption = Annotated[
     int | None, typer.Option("--workers", min=1, help="Training processes. (default: the number of cores)")
 ]
+DeviceOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DEVICE",
+        help="Where models are computed: auto, cpu, cuda (all GPUs) or cuda:N. (default: what the scenario says)",
+    ),
+]
 BackendOption = Annotated[
     Backend,
     typer.Option(help="Where to train: in processes of this machine, or as tasks on a Ray cluster."),
@@ -70,6 +79,21 @@ def backend_joined(backend: Backend, address: str | None, workers: int | None) -
     if address is not None:
         raise InputError("--address names a Ray cluster; it goes with --backend ray")
     return nullcontext()
+
+
+def with_device(changes: list[str] | None, device: str | None) -> list[str]:
+    """Changes to a scenario, and the device as one of them. Raises `InputError` where there is no such device here."""
+    if device is None:
+        return changes or []
+    try:
+        given = Compute(device=device)
+    except ValidationError as error:
+        raise InputError(f"--device: {error.errors()[0]['msg']}") from None
+    if given.kind != "cpu":
+        from emulator.learning.device import check_there
+
+        check_there(given)
+    return [*(changes or []), f"compute.device={given.device}"]
 
 
 def import_plugins(names: list[str] | None) -> None:

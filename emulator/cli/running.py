@@ -12,6 +12,7 @@ from emulator.cli.app import (
     AXES,
     AddressOption,
     BackendOption,
+    DeviceOption,
     MemoOption,
     NoMemoOption,
     NoTrainingOption,
@@ -26,6 +27,7 @@ from emulator.cli.app import (
     import_plugins,
     out,
     stated_name,
+    with_device,
 )
 from emulator.cli.comparing import show_comparison
 from emulator.cluster import Backend
@@ -56,13 +58,14 @@ def run(
     no_memo: NoMemoOption = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace another run in the same folder.")] = False,
     workers: WorkersOption = None,
+    device: DeviceOption = None,
     backend: BackendOption = "local",
     address: AddressOption = None,
     plugin: PluginOption = None,
 ) -> None:
     """Run a scenario and write a run folder; go on with it where an earlier run was cut off."""
     import_plugins(plugin)
-    document = read(name, [*(changes or []), *([f"seed={seed}"] if seed is not None else [])])
+    document = read(name, [*with_device(changes, device), *([f"seed={seed}"] if seed is not None else [])])
     said = document.data.get("seed") if isinstance(document.data, dict) else None
     number = said if isinstance(said, int) and 0 <= said < 2**53 else 0  # any other is refused when it is checked
     default = f"{stated_name(document)}-{number}{'-no-training' if no_training else ''}"
@@ -96,6 +99,7 @@ def whatif(
     memo: MemoOption = None,
     no_memo: NoMemoOption = False,
     workers: WorkersOption = None,
+    device: DeviceOption = None,
     plugin: PluginOption = None,
 ) -> None:
     """Run a finished run again in a changed world; train only what the change makes different.
@@ -103,6 +107,7 @@ def whatif(
     A run without training is played again without training.
     """
     import_plugins(plugin)
+    changes = with_device(changes, device)
     if not changes:
         raise InputError("say what is to change, for example --set topology.links.access.up='2 Mbit/s'")
     from analysis.folders import one_run

@@ -14,6 +14,7 @@ from emulator import yamlfile
 from emulator.cli.app import (
     AddressOption,
     BackendOption,
+    DeviceOption,
     MemoOption,
     NoMemoOption,
     PluginOption,
@@ -25,6 +26,7 @@ from emulator.cli.app import (
     import_plugins,
     out,
     stated_name,
+    with_device,
 )
 from emulator.cluster import Backend
 from emulator.contracts.files import FigureChoice
@@ -43,7 +45,9 @@ def study(
     out_dir: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Study folder. (default: studies/NAME)")
     ] = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time. (default: the number of cores)")] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Runs at a time. (default: the number of cores; on GPUs, one)")
+    ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Training processes of each run. (default: what the jobs leave)")
     ] = None,
@@ -59,6 +63,7 @@ def study(
     ] = False,
     memo: MemoOption = None,
     no_memo: NoMemoOption = False,
+    device: DeviceOption = None,
     backend: BackendOption = "local",
     address: AddressOption = None,
     plugin: PluginOption = None,
@@ -69,7 +74,7 @@ def study(
     folder = out_dir or Path("studies") / stated_name(document)
     if not overwrite:
         go_on_with(folder)
-    loaded = check(document, changes or ())
+    loaded = check(document, with_device(changes, device))
     if dry_run:
         _list(loaded, folder)
         return

@@ -66,7 +66,7 @@ class Attention(nn.Module):
         parts = self.looking(x).view(batch, steps, 3, self._heads, width // self._heads).permute(2, 0, 3, 1, 4)
         queries, keys, values = parts
         scores = queries @ keys.transpose(2, 3) / math.sqrt(width // self._heads)
-        later = torch.ones(steps, steps, dtype=torch.bool).triu(1)
+        later = torch.ones(steps, steps, dtype=torch.bool, device=x.device).triu(1)
         mixed = scores.masked_fill(later, -math.inf).softmax(3) @ values
         result: Tensor = self.result(mixed.transpose(1, 2).reshape(batch, steps, width))
         return result

@@ -92,16 +92,19 @@ def _not_distillable(shape: tuple[int, ...]) -> str:
 def distil_client(
     x: Tensor, y: Tensor, parts: Sequence[np.ndarray] | Mapping[int, np.ndarray], job: DistilJob, seed: int
 ) -> tuple[Tensor, Tensor]:
-    """A client's distilled images and their labels, from all samples and the indices of each client's own.
+    """A client's distilled images and their labels, on the CPU, from all samples and the indices of each client's own.
 
-    Learned labels are soft targets here, float32 [r, classes]. The result depends on the job, the client's samples and the
-    scenario's seed alone. Raises `HflError` as `distil`.
+    It is distilled on the device of the samples. Learned labels are soft targets here, float32 [r, classes]. The result
+    depends on the job, the client's samples and the scenario's seed alone. Raises `HflError` as `distil`.
     """
-    mine = parts[job.client]
+    import torch
+
+    mine = torch.from_numpy(parts[job.client]).to(x.device)
     try:
         images, labels = distil(x[mine], y[mine], job.classes, job.params, stream(seed, "distillation", job.client))
     except HflError as error:
         raise HflError(f"client {job.client}: {error}") from None
+    images, labels = images.cpu(), labels.cpu()
     return images, soft_targets(labels) if job.params.learn_labels else labels
 
 
@@ -119,7 +122,7 @@ def distil(
     if len(y) <= params.images:
         return x.clone(), centred(y, classes).float() if params.learn_labels else y.clone()
     with _one_thread():
-        chosen = torch.from_numpy(balanced_choice(y.numpy(), params.images, rng))
+        chosen = torch.from_numpy(balanced_choice(y.cpu().numpy(), params.images, rng)).to(y.device)
         images, labels = _optimised(x.flatten(1), centred(y, classes), chosen, params, rng)
     if not bool(torch.isfinite(images).all() and torch.isfinite(labels).all()):
         raise _no_solution(params)
@@ -136,6 +139,8 @@ def _optimised(
     images, labels = samples[chosen].clone(), goals[chosen].clone()
     of_images, of_labels = Adam(images, params.learning_rate), Adam(labels, params.learning_rate)
     for batch in _batches(len(goals), params, rng):
+        if not isinstance(batch, slice):
+            batch = batch.to(samples.device)
         targets = (samples[batch], squares[batch], goals[batch])
         _, gradient, gradient_of_labels = loss_and_gradients(images, labels, *targets, params)
         of_images.step(gradient)

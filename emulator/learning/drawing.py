@@ -1,7 +1,7 @@
 """What a training draws by chance: the batches of every epoch, and dropout masks.
 
 All of it comes from streams that are named after the client, the round and the epoch, so it is the same whoever is trained
-beside the client, and in which process.
+beside the client, and in which process. It is drawn on the CPU and then moved, so it is the same on every device too.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from emulator.learning.extra_samples import joined
+from emulator.learning.extra_samples import joined, moved
 from emulator.rng import derive, stream
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Drawn:
         self._seed = seed
         self._mine = data.of(job.client)
         self._name = job.client if isinstance(job.client, int) else POOLED
-        self.extra = joined(job.extra) if job.extra else None
+        self.extra = moved(joined(job.extra), data.x.device) if job.extra else None
         if self.extra is not None:
             behind = np.arange(len(data.y), len(data.y) + len(self.extra[1]))
             self._mine = np.concatenate([self._mine, behind])
@@ -75,9 +75,10 @@ class Drawn:
 class Masks:
     """Dropout masks [copies, rows, ...] of a step: each client's from its own stream, as it would draw them alone."""
 
-    def __init__(self, sources: Sequence[tuple[int, torch.Generator] | None], rows: int) -> None:
+    def __init__(self, sources: Sequence[tuple[int, torch.Generator] | None], rows: int, device: torch.device) -> None:
         self._sources = sources
         self._rows = rows
+        self._device = device
 
     def __call__(self, shape: tuple[int, ...], p: float) -> Tensor:
         """Masks for activations of this shape, which drop a value with probability p."""
@@ -86,7 +87,7 @@ class Masks:
             if source is not None:
                 count, generator = source
                 mask[:count] = dropout_mask((count, *shape), p, generator)
-        return masks
+        return masks.to(self._device)
 
 
 class OwnDropout(nn.Module):
@@ -101,7 +102,7 @@ class OwnDropout(nn.Module):
         """Zeroes a share of the values in training and scales the rest."""
         if not self.training or self.generator is None:
             return x
-        return x * dropout_mask(tuple(x.shape), self._p, self.generator)
+        return x * dropout_mask(tuple(x.shape), self._p, self.generator).to(x.device)
 
 
 def dropout_mask(shape: tuple[int, ...], p: float, generator: torch.Generator) -> Tensor:

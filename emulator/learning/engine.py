@@ -24,10 +24,12 @@ from emulator.cluster import Backend
 from emulator.contracts.learning import LocalRule, MeasurementChoice
 from emulator.learning import trial, workers
 from emulator.learning.clients import ClientData
+from emulator.learning.device import places_of, reproducible, within_memory
 from emulator.learning.distillation import DistilJob, DistillationParams, distil_client, distillation_flops
 from emulator.learning.extra_samples import Block
 from emulator.learning.facts import ModelFacts, model_facts
 from emulator.learning.flat import FlatModel
+from emulator.learning.gpus import DevicePool
 from emulator.learning.layers import are_tokens
 from emulator.learning.measured_models import MeasuredModels, Samples
 from emulator.learning.sizes import TRAINING_COPIES, fitting
@@ -65,37 +67,45 @@ def key_of(scenario: Scenario) -> str:
 
 
 class Engine:
-    """Models and data of one scenario. Everything it does is determined by its arguments and the scenario's seed."""
+    """Models and data of one scenario. Everything it does is determined by its arguments and the scenario's seed.
+
+    It computes where the scenario says (`emulator.learning.device`), and raises `InputError` where there is no such device.
+    States of models that it takes and gives are on the CPU.
+    """
 
     def __init__(
         self, scenario: Scenario, data: ClientData, max_workers: int | None = None, backend: Backend = "local"
     ) -> None:
-        self._threads = torch.get_num_threads()
         with contextlib.ExitStack() as undone:
-            undone.callback(torch.set_num_threads, self._threads)
+            undone.callback(torch.set_num_threads, torch.get_num_threads())
             torch.set_num_threads(1)
+            self._places = places_of(scenario.compute)
+            self._place = self._places[0]
+            undone.enter_context(reproducible(self._place))
             self.data = data
             arrays = data.arrays
             self._scenario = scenario
-            self._training = TrainingData(
-                torch.from_numpy(arrays.x_train), torch.from_numpy(arrays.y_train), data.parts
-            )
+            self._given = TrainingData(torch.from_numpy(arrays.x_train), torch.from_numpy(arrays.y_train), data.parts)
             limit = scenario.evaluate.samples
-            self._x_test, self._y_test = (
-                torch.from_numpy(arrays.x_test[:limit]),
-                torch.from_numpy(arrays.y_test[:limit]),
-            )
+            with within_memory(self._place, "the data set"):
+                self._training = self._given.to(self._place.device)
+                self._x_test, self._y_test = map(self._there, (arrays.x_test[:limit], arrays.y_test[:limit]))
             tokens, key = are_tokens(self._training.x), key_of(scenario)
             with fitting(scenario, arrays.shape, arrays.classes, TRAINING_COPIES):
                 again = self._fresh()
-                self._tested = FlatModel(self._fresh())
-                trial.check_same(self._tested.module, again, key)
+                tested = self._fresh()
+                trial.check_same(tested, again, key)
+                self._tested = FlatModel(tested.to(self._place.device))
                 self.facts: ModelFacts = model_facts(again, arrays.shape, tokens, key)
-            self._pool: workers.WorkerPool | RayPool | None = None
+            self._pool: workers.WorkerPool | DevicePool | RayPool | None = None
             self._max_workers = max_workers
             self._backend = backend
             self._spent_s = 0.0
-            undone.pop_all()
+            self._undone = undone.pop_all()
+
+    def _there(self, array: np.ndarray) -> Tensor:
+        """An array as a tensor on the device."""
+        return torch.from_numpy(array).to(self._place.device)
 
     def _fresh(self, number: int = 0) -> nn.Module:
         return untrained(self._scenario, self.data.arrays.shape, self.data.arrays.classes, number)
@@ -106,7 +116,7 @@ class Engine:
 
     def zeros(self) -> Tensor:
         """A state of zeros."""
-        return torch.zeros_like(self._tested.state)
+        return torch.zeros_like(self._tested.state, device="cpu")
 
     def combine(self, states: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
         """The weighted sum of states, in double precision, in the given order."""
@@ -119,21 +129,22 @@ class Engine:
         """Trains all jobs; yields the number of each and its result, in the order in which they end.
 
         Short runs stay in this process. Once training has taken longer than starting workers does, they take over. A Ray
-        cluster takes every wave of more than one.
+        cluster takes every wave of more than one, and so do GPUs, in this process.
         """
         trainer, pool = self._trainer, self._workers()
         if pool is not None and len(jobs) > 1:
             yield from pool.train(jobs, [steps_of(job, self._training) for job in jobs])
             return
         started = time.perf_counter()
-        for result in trainer.train(jobs):
-            self._spent_s += time.perf_counter() - started
-            yield result
-            started = time.perf_counter()
+        with within_memory(self._place, "a training"):
+            for result in trainer.train(jobs):
+                self._spent_s += time.perf_counter() - started
+                yield result
+                started = time.perf_counter()
 
     @cached_property
     def _trainer(self) -> Trainer:
-        trainer = Trainer(*self._setup())
+        trainer = Trainer(self._fresh(), self._training, *self._ground(), self._place)
         if trainer.why_not_stacked:
             why = trainer.why_not_stacked
             log.warning("clients are trained one after another, because the model cannot be stacked: %s", why)
@@ -145,13 +156,14 @@ class Engine:
         Raises `InputError` where a run with them would fail, or its figures would mean nothing.
         """
         data, key, classes = self._training, key_of(self._scenario), self.data.arrays.classes
-        state = self._tested.state.clone()  # that of the untrained model, as long as nothing was tested
+        state = self._tested.state.cpu().clone()  # that of the untrained model, as long as nothing was tested
         sizes = [len(part) for part in self.data.parts]
         most = min([trial.SAMPLES, *(rule.params.batch_size for _, rule in rules)])
         rows = np.array(list(itertools.islice(itertools.chain.from_iterable(self.data.parts), most)))
         few = TrainingData(data.x, data.y, {0: rows})
+        some = self._there(rows)
         with plugins.blaming(f"model '{self._scenario.model.kind}'"):
-            trial.try_model(self._tested, state, data.x[rows], data.y[rows], classes, key)
+            trial.try_model(self._tested, state, data.x[some], data.y[some], classes, key)
         for own_key, rule in rules:
             with plugins.blaming(f"local update '{rule.kind}'"):
                 trial.try_rule(self._trainer, state, few, rule, (key, own_key))
@@ -169,20 +181,23 @@ class Engine:
                 yield from ((number + n, block) for n, block in pool.distil(left, sizes))
                 return
             started = time.perf_counter()
-            block = distil_client(training.x, training.y, training.parts, job, self._scenario.seed)
+            with within_memory(self._place, "distilling a client's data"):
+                block = distil_client(training.x, training.y, training.parts, job, self._scenario.seed)
             self._spent_s += time.perf_counter() - started
             yield number, block
 
-    def _setup(self) -> tuple[nn.Module, TrainingData, int, float]:
-        """What makes a trainer."""
-        return self._fresh(), self._training, self._scenario.seed, self.facts.forward_flops
+    def _ground(self) -> tuple[int, float]:
+        """What a trainer needs to know, beside model and data."""
+        return self._scenario.seed, self.facts.forward_flops
 
-    def _workers(self) -> workers.WorkerPool | RayPool | None:
-        """The worker processes, once there was enough to do for them, or those of the cluster."""
+    def _workers(self) -> workers.WorkerPool | DevicePool | RayPool | None:
+        """The worker processes, once there was enough to do for them, or those of the cluster, or the GPUs."""
         if self._pool is None and self._backend == "ray":
             from emulator.learning.ray_pool import RayPool
 
-            self._pool = RayPool(self._max_workers, *self._setup())
+            self._pool = RayPool(self._max_workers, self._fresh(), self._given, *self._ground(), self._place)
+        if self._pool is None and self._place.device.type != "cpu":
+            self._pool = DevicePool(self._places, self._fresh(), self._training, *self._ground())
         count = cores() if self._max_workers is None else self._max_workers
         if self._pool is None and count > 1 and self._spent_s > WORKERS_AFTER_S:
             alone = plugins.only_here(self._scenario)
@@ -193,7 +208,8 @@ class Engine:
                 log.warning("clients are trained in one process, because %s", why)
                 self._max_workers = 1
                 return None
-            self._pool = workers.WorkerPool(count, *self._setup(), plugins.modules_of(self._scenario))
+            modules = plugins.modules_of(self._scenario)
+            self._pool = workers.WorkerPool(count, self._fresh(), self._given, *self._ground(), modules, self._place)
         return self._pool
 
     def evaluate(self, state: Tensor) -> tuple[float, float]:
@@ -202,10 +218,11 @@ class Engine:
         model.state.copy_(state)
         model.module.eval()
         correct, loss = 0, 0.0
-        with torch.inference_mode():
+        with torch.inference_mode(), within_memory(self._place, "an evaluation"):
             for start in range(0, len(self._y_test), EVALUATION_BATCH):
                 y = self._y_test[start : start + EVALUATION_BATCH]
-                scores = model.module(self._x_test[start : start + EVALUATION_BATCH])
+                with self._place.arithmetic():
+                    scores = model.module(self._x_test[start : start + EVALUATION_BATCH]).float()
                 correct += int((scores.argmax(1) == y).sum())
                 loss += float(nn.functional.cross_entropy(scores, y, reduction="sum"))
         return correct / len(self._y_test), loss / len(self._y_test)
@@ -214,13 +231,14 @@ class Engine:
         """What a measurement reads off these models (see `emulator.learning.measurements`)."""
         rng = stream(self._scenario.seed, "measurement", measurement.kind, -1 if client is None else client)
         on = measurement.plugin.facts.on
-        measured = MeasuredModels(states, self._samples(on, client), self.data.arrays.classes, rng, self._tested)
+        classes, there = self.data.arrays.classes, [state.to(self._place.device) for state in states]
+        measured = MeasuredModels(there, self._samples(on, client), classes, rng, self._tested, place=self._place)
         if on == "everybody":
             assert client is not None
             rows = np.concatenate([part for c, part in enumerate(self.data.parts) if c != client])
-            others = Samples(self._training.x[rows], self._training.y[rows])
-            measured = replace(measured, others=others, features=self._features)
-        return measurement(measured)
+            measured = replace(measured, others=self._of_training(rows), features=self._features)
+        with within_memory(self._place, f"the measurement '{measurement.kind}'"):
+            return measurement(measured)
 
     @cached_property
     def _features(self) -> nn.Module:
@@ -234,16 +252,20 @@ class Engine:
             return Samples(self._x_test, self._y_test, None if owners is None else owners[: len(self._y_test)])
         if on == "public":
             x, y = self.data.public_samples
-            return Samples(torch.from_numpy(x), torch.from_numpy(y))
+            return Samples(self._there(x), self._there(y))
         rows = np.arange(0)
         if on in ("client", "everybody"):
             assert client is not None
             rows = self.data.parts[client]
-        return Samples(self._training.x[rows], self._training.y[rows])
+        return self._of_training(rows)
+
+    def _of_training(self, rows: np.ndarray) -> Samples:
+        there = self._there(rows)
+        return Samples(self._training.x[there], self._training.y[there])
 
     def close(self) -> None:
         """Ends the worker processes, or lets go of what the cluster holds; whoever computes next has all threads again."""
-        torch.set_num_threads(self._threads)
         if self._pool is not None:
             self._pool.close()
             self._pool = None
+        self._undone.close()

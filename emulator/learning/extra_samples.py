@@ -30,26 +30,32 @@ def joined(blocks: Sequence[Block]) -> Block:
     return torch.cat([x for x, _ in blocks]), torch.cat(labels)
 
 
+def moved(block: Block, device: torch.device) -> Block:
+    """A block on a device."""
+    return block[0].to(device), block[1].to(device)
+
+
 def fetch(
     x: Tensor, y: Tensor, index: Tensor, extra: Sequence[Block | None], swaps: Sequence[Swaps] | None = None
 ) -> Block:
     """Samples and labels at the indices [copies, rows] of several trainings, one block (or none) for each.
 
-    ``x`` and ``y`` are those of the data set. The labels are soft for all if any block's are. ``swaps`` are the labels that each
-    training exchanges in what it has of the data set.
+    ``x`` and ``y`` are those of the data set, and the blocks are on the same device; indices are on the CPU. The labels are soft
+    for all if any block's are. ``swaps`` are the labels that each training exchanges in what it has of the data set.
     """
     if not any(block is not None for block in extra):
-        return x[index], _swapped(y[index], swaps)
+        at = index.to(x.device)
+        return x[at], _swapped(y[at], swaps)
     own = index < len(y)
-    at = torch.where(own, index, 0)
+    at = torch.where(own, index, 0).to(x.device)
     samples, labels = x[at], _swapped(y[at], swaps)
     classes = soft_classes([block for block in extra if block is not None])
     if classes:
         labels = _soft(labels, classes)
     for copy, block in enumerate(extra):
         if block is not None:
-            rows = ~own[copy]
-            beyond = index[copy][rows] - len(y)
+            rows = (~own[copy]).nonzero()[:, 0]
+            beyond, rows = (index[copy][rows] - len(y)).to(x.device), rows.to(x.device)
             samples[copy, rows], labels[copy, rows] = block[0][beyond], block[1][beyond]
     return samples, labels
 

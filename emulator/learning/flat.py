@@ -55,6 +55,11 @@ def flat_gradient(loss: Tensor, parameters: Sequence[Tensor], out: Tensor, only:
     return torch.cat([_laid_out(piece).reshape(-1) for piece in pieces], out=out)
 
 
+def device_of(module: nn.Module) -> torch.device:
+    """Where a model's parameters are; the CPU for one that has none."""
+    return next((p.device for p in module.parameters()), torch.device("cpu"))
+
+
 def shaped(piece: Tensor, shape: tuple[int, ...]) -> Tensor:
     """A view of a piece of a flat vector as a parameter of this shape."""
     if len(shape) != 4:

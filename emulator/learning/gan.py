@@ -58,42 +58,48 @@ def recover(measured: MeasuredModels, params: RecoveryParams) -> Recovered:
     """What the client behind the samples recovers from a model, compared with the samples of all others."""
     assert measured.others is not None
     assert measured.features is not None
+    device = measured.samples.x.device
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(measured.rng.integers(2**62)))
         own = measured.samples.x
         span = float(own.min()), float(own.max())
-        generator = Generator(tuple(own.shape[1:]), params.noise, params.width, *span)
-        shown = torch.randn(params.samples, params.noise)
+        generator = Generator(tuple(own.shape[1:]), params.noise, params.width, *span).to(device)
+        shown = torch.randn(params.samples, params.noise).to(device)
         untrained = _made(generator, shown)
-        discriminator = nn.Sequential(copy.deepcopy(measured.load(measured.states[0])), nn.Linear(measured.classes, 1))
+        told = nn.Linear(measured.classes, 1).to(device)
+        discriminator = nn.Sequential(copy.deepcopy(measured.load(measured.states[0])), told)
         _train(generator, discriminator.requires_grad_(True), own, params)
     made = _made(generator, shown)
     private, features = measured.others.x, in_batches(measured.features)
-    truth, found, known = (features(x).numpy() for x in (private, made, own))
+    truth, found, known = (features(x).cpu().numpy() for x in (private, made, own))
     halves = np.array_split(measured.rng.permutation(len(truth)), 2)
     kept = made[: params.images]
     nearest = torch.cdist(torch.from_numpy(found[: len(kept)]), torch.from_numpy(truth)).argmin(dim=1)
     return Recovered(
         frechet_distance(found, truth),
-        frechet_distance(features(untrained).numpy(), truth),
+        frechet_distance(features(untrained).cpu().numpy(), truth),
         frechet_distance(known, truth) if len(known) > 1 else math.nan,
         frechet_distance(*(truth[half] for half in halves)),
-        kept.numpy(),
-        private[nearest].numpy(),
+        kept.cpu().numpy(),
+        private[nearest.to(device)].cpu().numpy(),
     )
 
 
 def _train(generator: Generator, discriminator: nn.Module, own: Tensor, params: RecoveryParams) -> None:
-    """Trains both in turn; the discriminator's model stays as it predicts, so that dropout draws nothing."""
+    """Trains both in turn; the discriminator's model stays as it predicts, so that dropout draws nothing.
+
+    What is drawn is drawn on the CPU, so that it is the same on every device.
+    """
     generator.train()
     discriminator.eval()
     size = params.batch_size
     optimisers = [torch.optim.Adam(m.parameters(), params.learning_rate, MOMENTUM) for m in (discriminator, generator)]
-    real, fake = torch.ones(size, 1), torch.zeros(size, 1)
+    device = own.device
+    real, fake = torch.ones(size, 1, device=device), torch.zeros(size, 1, device=device)
     loss = functional.binary_cross_entropy_with_logits
     for _ in range(params.steps):
-        seen = own[torch.randint(len(own), (size,))]
-        made = generator(torch.randn(size, params.noise))
+        seen = own[torch.randint(len(own), (size,)).to(device)]
+        made = generator(torch.randn(size, params.noise).to(device))
         told = loss(discriminator(seen), real) + loss(discriminator(made.detach()), fake)
         _step(optimisers[0], told)
         _step(optimisers[1], loss(discriminator(made), real))
@@ -123,7 +129,7 @@ def in_batches(module: nn.Module) -> Callable[[Tensor], Tensor]:
 def trained_features(x: Tensor, y: Tensor, classes: int) -> nn.Module:
     """The first layers of a small classifier of all samples, up to `FEATURES` numbers for each image.
 
-    It depends on the samples alone, not on a scenario's seed.
+    It depends on the samples alone, not on a scenario's seed, and is on their device.
     """
     channels, rows, columns = x.shape[1:]
     with torch.random.fork_rng(devices=[]):
@@ -134,10 +140,11 @@ def trained_features(x: Tensor, y: Tensor, classes: int) -> nn.Module:
             nn.Flatten(), nn.Linear(32 * (rows // 4) * (columns // 4), FEATURES), nn.ReLU(),
         )  # fmt: skip
         last = nn.Linear(FEATURES, classes)
+    layers, last = layers.to(x.device), last.to(x.device)
     optimiser = torch.optim.Adam([*layers.parameters(), *last.parameters()], 1e-3)
     low, high = FEATURE_EPOCHS
     for epoch in range(min(high, max(low, FEATURE_SAMPLES // len(x)))):
-        order = torch.from_numpy(stream(FEATURE_SEED, "features", epoch).permutation(len(x)))
+        order = torch.from_numpy(stream(FEATURE_SEED, "features", epoch).permutation(len(x))).to(x.device)
         for batch in order.split(FEATURE_BATCH):  # type: ignore[no-untyped-call]
             _step(optimiser, functional.cross_entropy(last(layers(x[batch])), y[batch]))
     return layers.eval().requires_grad_(False)

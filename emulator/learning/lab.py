@@ -60,7 +60,7 @@ Subject = tuple[Sequence["Handle"], int | None]  # what is measured: models, and
 
 def keys_of(scenario: Scenario) -> Keys:
     """The keys of what a scenario learns from, as this version computes it."""
-    return Keys(scenario, [NUMERICS, importlib.metadata.version("torch")])
+    return Keys(scenario, [NUMERICS, importlib.metadata.version("torch"), *scenario.compute.identity()])
 
 
 class Lab:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from emulator.errors import InputError
+from emulator.learning.flat import device_of
 
 
 def blank_sample(shape: tuple[int, ...], tokens: bool = False) -> Tensor:
@@ -35,7 +36,7 @@ def classifier_of(module: nn.Module, shape: tuple[int, ...], tokens: bool = Fals
     module.eval()
     try:
         with torch.no_grad():
-            module(blank_sample(shape, tokens))
+            module(blank_sample(shape, tokens).to(device_of(module)))
     finally:
         for hook in hooks:
             hook.remove()

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from emulator.learning.device import HOST, Place
 from emulator.learning.flat import FlatModel, shaped
 from emulator.learning.layers import are_tokens, classifier_of
 
@@ -28,8 +29,9 @@ class Samples:
 class MeasuredModels:
     """What one measurement reads: ``states`` of models as flat vectors, and ``samples`` (none, where it needs none).
 
-    ``rng`` is a stream of the measurement's own. A measurement must not keep the module beyond its end, nor change it. ``others``
-    are the samples of all other clients and ``features`` what images are compared by, for measurements that want them.
+    All tensors are on one device, on which the module computes too (``place``). ``rng`` is a stream of the measurement's own, of
+    numpy. A measurement must not keep the module beyond its end, nor change it. ``others`` are the samples of all other clients
+    and ``features`` what images are compared by, for measurements that want them.
     """
 
     states: Sequence[Tensor]
@@ -39,6 +41,7 @@ class MeasuredModels:
     flat: FlatModel
     others: Samples | None = None
     features: nn.Module | None = None
+    place: Place = HOST
 
     def load(self, state: Tensor) -> nn.Module:
         """The module with the values of a state, ready to predict."""
@@ -48,8 +51,8 @@ class MeasuredModels:
     def scores(self, state: Tensor) -> Tensor:
         """The model's scores [n, classes] of the samples."""
         module = self.load(state)
-        with torch.inference_mode():
-            return torch.cat([module(x) for x in self.samples.x.split(BATCH)])  # type: ignore[no-untyped-call]
+        with torch.inference_mode(), self.place.arithmetic():
+            return torch.cat([module(x) for x in self.samples.x.split(BATCH)]).float()  # type: ignore[no-untyped-call]
 
     def parameters(self, state: Tensor) -> dict[str, Tensor]:
         """A state's parameters by name, in the order of the module, as views."""

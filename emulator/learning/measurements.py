@@ -1,7 +1,8 @@
 """Measurements: small arrays that are read off models and data. `Lab.measure` takes them, when needed, and remembers them.
 
 A measurement is a function ``(measured, params) -> array`` that may use what `MeasuredModels` holds and nothing else: the states
-of one or more models, samples, and a random stream of its own. Facts that it declares about itself:
+of one or more models, samples, and a random stream of its own. Tensors are on the device of the run, which may be a GPU.
+Facts that it declares about itself:
 
 - ``on``: whose samples they come with: ``"client"`` (one client's own), ``"everybody"`` (one client's own, and apart from them
   those of all others, with features to compare images by), ``"public"`` (the public ones, in the order of the data set),
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 def classifier_weights(measured: MeasuredModels, params: NoParams) -> np.ndarray:
     """The parameters of the last layer, laid end to end."""
     parameters = measured.parameters(measured.states[0])
-    return np.concatenate([parameters[name].reshape(-1).numpy() for name in measured.classifier()])
+    return np.concatenate([parameters[name].reshape(-1).cpu().numpy() for name in measured.classifier()])
 
 
 @measurements.register("class-scores", facts=MeasurementFacts(on="public", version=1))
@@ -101,7 +102,7 @@ def _cosine(a: Tensor, b: Tensor) -> float:
 @measurements.register("soft-labels", facts=MeasurementFacts(on="public", version=1))
 def soft_labels(measured: MeasuredModels, params: NoParams) -> np.ndarray:
     """Softmax scores [samples, classes] of the public samples (S5 §III-A)."""
-    return np.asarray(measured.scores(measured.states[0]).softmax(1).numpy())
+    return np.asarray(measured.scores(measured.states[0]).softmax(1).cpu().numpy())
 
 
 @measurements.register("fit", facts=MeasurementFacts(on="client", version=1))
@@ -132,7 +133,7 @@ def by_label(measured: MeasuredModels, params: ByLabelParams) -> np.ndarray:
     if params.turns:
         x = torch.rot90(measured.samples.x, params.turns, (2, 3)).contiguous()
         measured = replace(measured, samples=replace(measured.samples, x=x))
-    return _counted(measured, measured.samples.y.numpy(), measured.classes)
+    return _counted(measured, measured.samples.y.cpu().numpy(), measured.classes)
 
 
 @measurements.register("by-owner", facts=MeasurementFacts(on="test", version=1))
@@ -149,7 +150,8 @@ def _counted(measured: MeasuredModels, kinds: np.ndarray, count: int) -> np.ndar
 
     scores, labels = measured.scores(measured.states[0]).double(), measured.samples.y
     right, losses = scores.argmax(1) == labels, functional.cross_entropy(scores, labels, reduction="none")
-    return np.stack([np.bincount(kinds, row, count) for row in (np.ones(len(labels)), right.numpy(), losses.numpy())])
+    rows = (np.ones(len(labels)), right.cpu().numpy(), losses.cpu().numpy())
+    return np.stack([np.bincount(kinds, row, count) for row in rows])
 
 
 class FisherParams(Params):
@@ -190,7 +192,7 @@ def text_fisher(measured: MeasuredModels, params: TextFisherParams) -> np.ndarra
     """
     from emulator.learning.probe import fit_classifier, read, transformer
 
-    module = transformer(measured.samples.x.shape[1], measured.classes)
+    module = transformer(measured.samples.x.shape[1], measured.classes).to(measured.samples.x.device)
     features = read(module[:-1], measured.samples.x)
     scores = fit_classifier(module[-1], features, measured.samples.y, params, measured.rng)
     weights = [p for p in module[:-1].parameters() if p.dim() > 1]
@@ -202,20 +204,20 @@ def _diagonal(
 ) -> np.ndarray:
     """The diagonal Fisher information of weight matrices and kernels, averaged over the weights of each output.
 
-    ``scores`` are those that the module gives the samples.
+    ``scores`` are those that the module gives the samples. Labels are drawn from them on the CPU.
     """
     import torch
     from torch.nn import functional
 
-    chances = scores.double().softmax(1).cumsum(1)
-    total = torch.zeros(sum(len(w) for w in weights), dtype=torch.float64)
+    chances = scores.double().softmax(1).cpu().cumsum(1)
+    total = torch.zeros(sum(len(w) for w in weights), dtype=torch.float64, device=scores.device)
     for _ in range(passes):
         drawn = torch.from_numpy(measured.rng.random((len(chances), 1))) * chances[:, -1:]
-        labels = torch.searchsorted(chances, drawn, right=True)[:, 0]
+        labels = torch.searchsorted(chances, drawn, right=True)[:, 0].to(scores.device)
         for x, y in zip(measured.samples.x.split(1), labels.split(1), strict=True):  # type: ignore[no-untyped-call]
             gradients = torch.autograd.grad(functional.cross_entropy(module(x), y), weights)
             total += torch.cat([g.square().flatten(1).mean(1) for g in gradients])
-    return np.asarray((total / (passes * max(1, len(chances)))).numpy())
+    return np.asarray((total / (passes * max(1, len(chances)))).cpu().numpy())
 
 
 @measurements.register("gan-recovery", RecoveryParams, MeasurementFacts(on="everybody", version=2))

@@ -84,7 +84,7 @@ def fit_classifier(
     weights = list(last.parameters())
     velocity = [torch.zeros_like(w) for w in weights]
     for _ in range(params.epochs):
-        order = torch.from_numpy(rng.permutation(len(labels)))
+        order = torch.from_numpy(rng.permutation(len(labels))).to(labels.device)
         for batch in order.split(params.batch_size):  # type: ignore[no-untyped-call]
             loss = functional.cross_entropy(last(features[batch]), labels[batch])
             for weight, speed, gradient in zip(weights, velocity, torch.autograd.grad(loss, weights), strict=True):

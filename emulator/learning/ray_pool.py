@@ -21,8 +21,10 @@ from torch import Tensor, nn
 
 from emulator import cluster, plugins
 from emulator.errors import HflError
+from emulator.learning.device import HOST, Place, reproducible
 from emulator.learning.distillation import DistilJob, distil_client
 from emulator.learning.extra_samples import Block
+from emulator.learning.gpus import DeviceTrainer
 from emulator.learning.recipes import Trainee
 from emulator.learning.trainer import TrainedState, Trainer, TrainingData, TrainJob
 from emulator.learning.workers import assign_jobs_near
@@ -38,6 +40,7 @@ class _Setup:
     module: nn.Module
     seed: int
     forward_flops: float
+    place: Place
 
 
 @dataclass(frozen=True)
@@ -54,16 +57,27 @@ class _Order:
 
 
 class RayPool:
-    """Trainers on the cluster to which this process is connected. ``count`` limits the tasks at a time (None: all CPUs)."""
+    """Trainers on the cluster to which this process is connected. ``count`` limits the tasks at a time (None: all CPUs).
+
+    Where ``place`` is a GPU, every task has one, whichever Ray gives it. ``data`` is on the CPU.
+    """
 
     def __init__(
-        self, count: int | None, module: nn.Module, data: TrainingData, seed: int, forward_flops: float
+        self,
+        count: int | None,
+        module: nn.Module,
+        data: TrainingData,
+        seed: int,
+        forward_flops: float,
+        place: Place = HOST,
     ) -> None:
         self._count = count
         self._data = data
         self._name = uuid.uuid4().hex
         self._around = ray.put((cluster.Surroundings(), dict(plugins.named)))
-        self._setup = ray.put(_Setup(module, seed, forward_flops))
+        self._gpu = place.device.type == "cuda"
+        theirs = replace(place, device=torch.device("cuda", 0)) if self._gpu else place  # a task sees its own alone
+        self._setup = ray.put(_Setup(module, seed, forward_flops, theirs))
         self._samples: dict[int, ObjectRef] = {}  # of clients, once they were needed
         self._home: dict[int, str] = {}  # where clients were trained last
 
@@ -101,8 +115,9 @@ class RayPool:
                 yield number, (_own(x), _own(y))
 
     def _deal(self, sizes: Sequence[float], trainees: Sequence[Trainee]) -> Iterator[tuple[str, list[int]]]:
-        """Divides jobs between CPUs; which machine is to do which. Remembers who is at home where from now on."""
-        workers = [node for node, cpus in cluster.nodes().items() for _ in range(cpus)][: self._count]
+        """Divides jobs between CPUs or GPUs; which machine is to do which. Remembers who is at home where from now on."""
+        there = cluster.nodes("GPU" if self._gpu else "CPU")
+        workers = [node for node, count in there.items() for _ in range(count)][: self._count]
         homes = [self._home.get(_clients(trainee)[0], "") for trainee in trainees]
         for node, share in zip(workers, assign_jobs_near(sizes, homes, workers), strict=True):
             self._home |= {c: node for n in share for c in _clients(trainees[n])}
@@ -117,7 +132,10 @@ class RayPool:
                 rows = self._data.parts[client]
                 self._samples[client] = ray.put((self._data.x[rows].numpy(), self._data.y[rows].numpy()))
         task = ray.remote(work).options(
-            num_cpus=1, max_retries=cluster.LOST_TIMES, scheduling_strategy=cluster.near(node)
+            num_cpus=1,
+            num_gpus=int(self._gpu),
+            max_retries=cluster.LOST_TIMES,
+            scheduling_strategy=cluster.near(node),
         )
         held = [self._samples[client] for client in clients]
         # The setup stands in a list, so that it is fetched by those who do not have it yet, not by every task.
@@ -160,10 +178,10 @@ class _Values:
         return self._place[id(value)]
 
 
-_trainers: dict[str, tuple[Trainer, _Setup]] = {}  # of this process: that of the latest run
+_trainers: dict[str, tuple[Trainer | DeviceTrainer, _Setup]] = {}  # of this process: that of the latest run
 
 
-def _trainer(name: str, held: list[ObjectRef]) -> tuple[Trainer, _Setup]:
+def _trainer(name: str, held: list[ObjectRef]) -> tuple[Trainer | DeviceTrainer, _Setup]:
     if name not in _trainers:
         torch.set_num_threads(1)
         around, named = ray.get(held[0])
@@ -172,7 +190,8 @@ def _trainer(name: str, held: list[ObjectRef]) -> tuple[Trainer, _Setup]:
         setup: _Setup = ray.get(held[1])  # only now: the model may be of the user's modules
         _trainers.clear()
         nobody = TrainingData(torch.empty(0), torch.empty(0), [])
-        _trainers[name] = Trainer(setup.module, nobody, setup.seed, setup.forward_flops), setup
+        make = Trainer if setup.place.device.type == "cpu" else DeviceTrainer
+        _trainers[name] = make(setup.module, nobody, setup.seed, setup.forward_flops, setup.place), setup
     return _trainers[name]
 
 
@@ -180,13 +199,14 @@ def _train(name: str, held: list[ObjectRef], clients: list[int], orders: list[_O
     """A task: trains its share of a wave."""
     try:
         with plugins.blaming():
-            trainer, _ = _trainer(name, held)
-            trainer.data = _gathered(clients, values[: len(clients)])
+            trainer, setup = _trainer(name, held)
             vectors = [torch.from_numpy(np.array(v)) for v in values[len(clients) :]]
             found = []
-            for index, trained in trainer.train([_job(order, vectors) for order in orders]):
-                own = None if trained.own is None else trained.own.numpy()
-                found.append((orders[index].number, trained.state.numpy(), own))
+            with reproducible(setup.place):
+                trainer.data = _gathered(clients, values[: len(clients)]).to(setup.place.device)
+                for index, trained in trainer.train([_job(order, vectors) for order in orders]):
+                    own = None if trained.own is None else trained.own.numpy()
+                    found.append((orders[index].number, trained.state.numpy(), own))
     except HflError as error:
         return error
     return found
@@ -198,11 +218,12 @@ def _distil(
     """A task: distils the data of its share of clients."""
     try:
         _, setup = _trainer(name, held)
-        data = _gathered(clients, values)
         found = []
-        for number, job in jobs:
-            x, y = distil_client(data.x, data.y, data.parts, job, setup.seed)
-            found.append((number, x.numpy(), y.numpy()))
+        with reproducible(setup.place):
+            data = _gathered(clients, values).to(setup.place.device)
+            for number, job in jobs:
+                x, y = distil_client(data.x, data.y, data.parts, job, setup.seed)
+                found.append((number, x.numpy(), y.numpy()))
     except HflError as error:
         return error
     return found

@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, fx, nn
 
-from emulator.learning.flat import flat_gradient, shaped
+from emulator.learning.flat import device_of, flat_gradient, shaped
 
 INPUT, CHANNELS, FEATURES = "input", "channels", "features"
 
@@ -54,7 +54,7 @@ class StackedModel:
             raise CannotStackError("buffers that training changes, such as the statistics of BatchNorm")
         self._shapes = [tuple(p.shape) for p in module.parameters()]
         self.size = sum(p.numel() for p in module.parameters())  # of a single copy
-        self.weights = torch.zeros(copies * self.size)
+        self.weights = torch.zeros(copies * self.size, device=device_of(module))
         self._gradient = torch.zeros_like(self.weights)
         # `.data`: leaves of the graph that share memory with the flat vector but are not its views to autograd, which would
         # otherwise lose their gradients when a step moves the flat vector in place.

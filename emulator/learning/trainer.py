@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from emulator import plugins
 from emulator.contracts.learning import LocalParams, LocalRule, Rule
 from emulator.errors import HflError
+from emulator.learning.device import HOST, Place
 from emulator.learning.drawing import Drawn, Masks, own_dropouts
 from emulator.learning.extra_samples import Block, fetch, soft_classes
 from emulator.learning.flat import FlatModel
@@ -83,6 +84,10 @@ class TrainingData:
     y: Tensor
     parts: Parts
 
+    def to(self, device: torch.device) -> TrainingData:
+        """The same, with its samples on a device."""
+        return TrainingData(self.x.to(device), self.y.to(device), self.parts)
+
     def of(self, client: Trainee) -> np.ndarray:
         """The indices of a client's samples, or of those of several."""
         return self.parts[client] if isinstance(client, int) else np.concatenate([self.parts[c] for c in client])
@@ -104,11 +109,18 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # from malloc.h
 
 
 class Trainer:
-    """Trains jobs in this process. The module that it is given becomes its own; ``data`` may be replaced between two waves."""
+    """Trains jobs in this process. The module that it is given becomes its own; ``data`` may be replaced between two waves.
 
-    def __init__(self, module: nn.Module, data: TrainingData, seed: int, forward_flops: float) -> None:
+    ``place`` is where it trains, and where its data must be. The vectors of jobs and results are on the CPU.
+    """
+
+    def __init__(
+        self, module: nn.Module, data: TrainingData, seed: int, forward_flops: float, place: Place = HOST
+    ) -> None:
         keep_freed_memory()
+        module.to(place.device)
         self.data = data
+        self._place = place
         self._seed = seed
         self._forward_flops = forward_flops
         self.why_not_stacked = ""  # what keeps this model from being stacked, if anything
@@ -137,11 +149,19 @@ class Trainer:
         return [name for i, (name, p) in named if not p.requires_grad and (only is None or i in only)]
 
     def stacks(self, batch_size: int) -> bool:
-        """Whether clients are trained side by side. Depends on the model and the batch size alone."""
-        return self._stacked is not None and self._forward_flops * batch_size < self._stack_below_flops
+        """Whether clients are trained side by side. Depends on the model, the batch size and the precision alone.
+
+        Those in bfloat16 are not: it is for models in which arithmetic dominates, and such are not stacked anyway.
+        """
+        small = self._forward_flops * batch_size < self._stack_below_flops
+        return self._stacked is not None and small and self._place.precision == "float32"
 
     def train(self, jobs: Sequence[TrainJob]) -> Iterator[tuple[int, TrainedState]]:
         """Trains all jobs; yields the number of each and its result, in the order in which they end."""
+        return (result for result in self.steps(jobs) if result is not None)
+
+    def steps(self, jobs: Sequence[TrainJob]) -> Iterator[tuple[int, TrainedState] | None]:
+        """As `train`, and yields None after each step of a stack, so that others can take theirs in between."""
         by_rule: dict[str, list[int]] = {}
         for number, job in enumerate(jobs):
             params = job.rule.params
@@ -161,19 +181,24 @@ class Trainer:
         model.state.copy_(job.weights)
         model.module.train(only is None)
         sizes = [p.numel() for p in model.module.parameters()]
-        update = Update(job, [vector[: model.size] for vector in job.vectors()], _mask(sizes, only))
+        vectors = [vector[: model.size].to(self._place.device) for vector in job.vectors()]
+        update = Update(job, vectors, _mask(sizes, only, self._place.device))
         drawn = Drawn(job, self.data, self._seed)
         for step in range(drawn.steps):
             batch = drawn.batch(step)
             for dropout in self._dropouts:
                 dropout.generator = drawn.generator
             if drawn.begins_epoch(step):
-                torch.manual_seed(
+                self._place.seed(
                     drawn.generator.initial_seed()
                 )  # for foreign modules that draw from torch's own stream
             (x,), (y,) = fetch(self.data.x, self.data.y, batch[None], [drawn.extra], [job.swaps])
             try:
-                loss = nn.functional.cross_entropy(model.module(as_trained(x)), y)
+                with self._place.arithmetic():
+                    scores = model.module(as_trained(x))
+                loss = nn.functional.cross_entropy(scores.float(), y)
+            except torch.OutOfMemoryError:
+                raise
             except Exception as error:
                 if isinstance(error, HflError) or plugins.blamed(error) is not None:
                     raise
@@ -182,7 +207,7 @@ class Trainer:
             update.step(model.weights, model.gradient_of(loss, only), lambda g: [g.view(1, -1)])
         return _finish(job, model.state.clone(), drawn.steps * params.step_size(job.round), model.size)
 
-    def _side_by_side(self, jobs: dict[int, TrainJob]) -> Iterator[tuple[int, TrainedState]]:
+    def _side_by_side(self, jobs: dict[int, TrainJob]) -> Iterator[tuple[int, TrainedState] | None]:
         """A stack whose places are filled anew as soon as a client is done; the longest trainings begin first."""
         stack = self._stacked
         assert stack is not None
@@ -190,7 +215,8 @@ class Trainer:
         first = jobs[waiting[0]]
         params: LocalParams = first.rule.params
         only = self._trained_parameters(first.rule)
-        mask = _mask([block.numel() for block in stack.by_copy(stack.weights)], only)
+        device = self._place.device
+        mask = _mask([block.numel() for block in stack.by_copy(stack.weights)], only, device)
         update = Update(first, [torch.zeros_like(stack.weights) for _ in first.vectors()], mask)
         places: list[_Place | None] = [None] * COPIES
         rows = params.batch_size
@@ -208,13 +234,14 @@ class Trainer:
             batches = [nothing if p is None else p.drawn.padded(p.step, rows) for p in places]
             index, weight = (torch.stack([b[k] for b in batches]) for k in (0, 1))
             if self._dropouts and only is None:
-                stack.drop = Masks([None if p is None else p.drawn.counted(p.step) for p in places], rows)
+                stack.drop = Masks([None if p is None else p.drawn.counted(p.step) for p in places], rows, device)
             elif self._dropouts:
-                stack.drop = lambda shape, p: torch.ones(COPIES, rows, *shape)
+                stack.drop = lambda shape, p: torch.ones(COPIES, rows, *shape, device=device)
             extra = [None if p is None else p.drawn.extra for p in places]
             swaps = [() if p is None else jobs[p.number].swaps for p in places]
             x, y = fetch(self.data.x, self.data.y, index, extra, swaps)
-            self._stacked_step(stack, x, y, weight, update, only)
+            self._stacked_step(stack, x, y, weight.to(device), update, only)
+            yield None
             for i, place in enumerate(places):
                 if place is None:
                     continue
@@ -292,11 +319,11 @@ def _convolves_one_channel(module: nn.Module) -> bool:
     return first is not None and first.in_channels == 1 and not any(isinstance(m, nn.GroupNorm) for m in parts)
 
 
-def _mask(sizes: Sequence[int], only: Sequence[int] | None) -> Tensor | None:
+def _mask(sizes: Sequence[int], only: Sequence[int] | None, device: torch.device) -> Tensor | None:
     """1 for the values of the parameters with these numbers and 0 for others; None where all are trained."""
     if only is None:
         return None
-    return torch.cat([torch.full((size,), float(i in only)) for i, size in enumerate(sizes)])
+    return torch.cat([torch.full((size,), float(i in only)) for i, size in enumerate(sizes)]).to(device)
 
 
 def steps_of(job: TrainJob, data: TrainingData) -> int:
@@ -315,7 +342,8 @@ def _samples(count: int) -> str:
 
 
 def _finish(job: TrainJob, state: Tensor, travelled: float, size: int) -> TrainedState:
-    """The result of a training; raises `HflError` where it diverged."""
+    """The result of a training, on the CPU; raises `HflError` where it diverged."""
+    state = state.cpu()
     if not math.isfinite(float(state.sum())):  # one value that is not finite makes the sum so, at a tenth of the cost
         key = "method.local.learning_rate" if job.round else "method.estimator.learning_rate"
         raise HflError(

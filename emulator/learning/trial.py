@@ -39,7 +39,8 @@ def check_module(module: object, key: str) -> None:
         if is_lazy(tensor):
             raise InputError(f"{name} of the model has no size yet; give its layers their sizes", key)
         if tensor.device.type != "cpu":
-            raise InputError(f"{name} of the model is on '{tensor.device}'; models are computed on the CPU here", key)
+            where = f"{name} of the model is on '{tensor.device}'"
+            raise InputError(f"{where}; make models on the CPU: they are moved to where they are computed", key)
         if tensor.dtype != torch.float32 and (name.startswith("parameter") or tensor.is_floating_point()):
             raise InputError(f"{name} of the model is of type {_kind(tensor)}; it must be float32", key)
 
@@ -164,7 +165,7 @@ def warn_of_single_samples(
     flat.module.train()
     try:
         with plugins.asking("the model cannot be trained on a single sample", key):
-            flat.module(as_trained(data.x[data.of(alone[0])[:1]]))
+            flat.module(as_trained(data.x[int(data.of(alone[0])[0])][None]))
     except Exception as error:  # noqa: BLE001 (whatever a model says to that)
         log.warning(
             "%s; %d clients have a last batch of one sample (the first: client %d, %d samples in batches of %d), and the run "

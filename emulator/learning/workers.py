@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from emulator import plugins, processes
 from emulator.errors import HflError
+from emulator.learning.device import HOST, Place
 from emulator.learning.distillation import DistilJob, distil_client
 from emulator.learning.extra_samples import Block
 from emulator.learning.trainer import TrainedState, Trainer, TrainingData, TrainJob
@@ -56,12 +57,14 @@ class _Setup:
     data: TrainingData
     seed: int
     forward_flops: float
+    place: Place
 
 
 class WorkerPool:
     """Trainers in processes of their own. They end with the pool, or with this process.
 
-    ``plug_ins`` are modules and files that they load first, by default those that were loaded here.
+    ``plug_ins`` are modules and files that they load first, by default those that were loaded here. They train on the CPU;
+    ``place`` says how precisely.
     """
 
     def __init__(
@@ -72,6 +75,7 @@ class WorkerPool:
         seed: int,
         forward_flops: float,
         plug_ins: Sequence[str] | None = None,
+        place: Place = HOST,
     ) -> None:
         shared = TrainingData(_shared(data.x), _shared(data.y), data.parts)
         context = multiprocessing.get_context("spawn")
@@ -89,7 +93,7 @@ class WorkerPool:
             self._pipes.append(ours)
             self._processes.append(process)
         for pipe in self._pipes:
-            self._send(pipe, _Setup(module, shared, seed, forward_flops))
+            self._send(pipe, _Setup(module, shared, seed, forward_flops, place))
 
     def close(self) -> None:
         """Ends the workers."""
@@ -240,7 +244,7 @@ def _work(pipe: Connection, path: list[str], plug_ins: list[str], named: dict[st
             with plugins.blaming():
                 plugins.load(plug_ins)
                 setup: _Setup = pipe.recv()
-                trainer = Trainer(setup.module, setup.data, setup.seed, setup.forward_flops)
+                trainer = Trainer(setup.module, setup.data, setup.seed, setup.forward_flops, setup.place)
         except HflError as error:  # the answer to the first order; there will be no other
             pipe.send(error)
             while True:

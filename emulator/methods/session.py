@@ -104,12 +104,21 @@ class Session:
         """Says that a global round is over and ``model`` is the global model now. True: the run is to stop.
 
         ``measured`` are values of columns of ``metrics.csv`` that the method declares (the fact ``columns``); one that is not
-        given is nan. Raises `ValueError` for a name that is not declared.
+        given is nan. Raises `ValueError` for a name that is not declared, before `begin`, after the end of the run, and where
+        rounds do not count up.
         """
         unknown = [name for name in measured if name not in self._columns]
         if unknown:
-            how = f"declare it where the method is registered: columns=({unknown[0]!r},)"
+            how = f"declare it where the method is registered: MethodFacts(columns=({unknown[0]!r},))"
             raise ValueError(f"metrics.csv has no column {quote_all(unknown)} of this method; {how}")
+        if not self.metrics:
+            raise ValueError("call session.begin(model) before the first round ends")
+        if self.stopped_by:
+            raise ValueError(
+                f"the run is over (stopped by {self.stopped_by}): return where 'end_round' or 'wait' gives True"
+            )
+        if round <= self.rounds:
+            raise ValueError(f"round {round} cannot end after round {self.rounds}; rounds count up from 1")
         self.rounds = round
         totals = self._totals(round)
         self.stopped_by = self._reached(totals)
@@ -155,9 +164,9 @@ class Session:
         """
         if table not in self._declared:
             known = f"; declared: {quote_all(self._declared)}" if self._declared else ""
-            how = f"tables=(Table({table!r}, {tuple(row)}),)"
+            how = f"MethodFacts(tables=(Table({table!r}, {tuple(row)}),))"
             raise ValueError(
-                f"table '{table}' is not declared{known}; declare it where method or attack are registered: {how}"
+                f"table '{table}' is not declared{known}; declare it where the method (or the attack) is registered: {how}"
             )
         self.tables[table].append(self._declared[table].row(row))
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, StringConstraints, TypeAdapter, WrapValidator, model_validator
 from pydantic_core import PydanticCustomError
 
+from emulator.compute import Compute
 from emulator.contracts.files import TraceFormat, TraceGenerator
 from emulator.contracts.learning import DataSet, Model, Partition
 from emulator.contracts.methods import Attack, Method
@@ -271,6 +272,7 @@ class Scenario(Params):
     attacks: Attack | None = Field(None, description="what malicious clients do")
     stop: Stop
     evaluate: Evaluate = Evaluate()
+    compute: Compute = Compute()
     output: Output = Output()
 
     @property

@@ -62,7 +62,7 @@ class Planned:
     def trains(self) -> str:
         """What its trainings depend on, roughly: equal for runs that may share them."""
         scenario = self.loaded.scenario
-        plain = scenario.model_dump(include={"seed", "data", "model", "method"})
+        plain = scenario.model_dump(include={"seed", "data", "model", "method", "compute"})
         return json.dumps([plain, scenario.topology.clients, scenario.topology.edges], sort_keys=True)
 
     @property

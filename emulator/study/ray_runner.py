@@ -27,11 +27,11 @@ from emulator.files import replacing, write_text
 from emulator.learning.memo import Memo
 from emulator.run import execute
 from emulator.run_folder import FILES, files_of, prepare
-from emulator.scenario.load import check
+from emulator.scenario.load import check, with_changes
 from emulator.study.job import Progressed, Teller, Warned, error_of, tells_rounds
 from emulator.study.load import Planned
 from emulator.study.runner import StudyWatcher, next_run
-from emulator.yamlfile import Document
+from emulator.yamlfile import Document, from_data
 
 if TYPE_CHECKING:
     from ray import ObjectRef
@@ -91,7 +91,7 @@ def run_all(
     """As `emulator.study.runner.run_all`, on the cluster that this process has joined.
 
     ``jobs`` are the runs at a time, by default as many as the cluster has CPUs; ``workers`` the CPUs of each, by default what
-    that leaves.
+    that leaves. A run that computes on GPUs has one, whichever Ray gives it.
     """
     return _Study(runs, folder.resolve(), memo, jobs, workers, watcher).work_through()
 
@@ -153,14 +153,19 @@ class _Study:
         cpus = cluster.nodes()
         at_a_time = min(self._jobs or sum(cpus.values()), len(self._active) + len(self._waiting))
         share = min(self._workers or max(1, sum(cpus.values()) // at_a_time), max(cpus.values()))
+        compute = run.loaded.scenario.compute
+        # As it was resolved here: a scenario that says `auto` must be the same scenario on every machine.
+        document = with_changes(run.loaded.document, [("compute.device", from_data(compute.device, "study"))])
         self._waiting.remove(run)
         self._watcher.on_start(run)
         place = self._folder / run.name
         order = RunOrder(
-            run.name, run.loaded.document, place, share, self._marker, cluster.this_node(), self._memo,
+            run.name, document, place, share, self._marker, cluster.this_node(), self._memo,
             pack(place), self._known(run), self._surroundings,
         )  # fmt: skip
-        task = ray.remote(_task).options(num_cpus=share, max_retries=cluster.LOST_TIMES)
+        task = ray.remote(_task).options(
+            num_cpus=share, num_gpus=int(compute.kind != "cpu"), max_retries=cluster.LOST_TIMES
+        )
         self._active[task.remote(order, self._queue)] = run
 
     def _known(self, run: Planned) -> dict[str, bytes]:

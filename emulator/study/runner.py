@@ -80,14 +80,16 @@ def run_all(
 ) -> dict[str, str]:
     """Does runs whose folders `prepare_all` made ready; returns why those failed that did, by name.
 
-    ``jobs`` are the runs at a time, by default as many as there are cores; ``workers`` the training processes of each, by
-    default what that leaves of the cores. An interruption (``KeyboardInterrupt``) stops all runs, whose folders keep what was
-    done, and is raised again. Raises `InputError` where a run needs a plug-in that its process could not find.
+    ``jobs`` are the runs at a time, by default as many as there are cores, or one where they compute on GPUs; ``workers`` the
+    training processes of each, by default what that leaves of the cores. An interruption (``KeyboardInterrupt``) stops all runs,
+    whose folders keep what was done, and is raised again. Raises `InputError` where a run needs a plug-in that its process could
+    not find.
     """
     for run in runs:
         if why := plugins.only_here(run.loaded.scenario):
             raise InputError(f"{why}, which other processes do not import; put it into a module of its own")
-    most = jobs or cores()
+    on_gpus = any(run.loaded.scenario.compute.kind != "cpu" for run in runs)
+    most = jobs or (1 if on_gpus else cores())
     failed: dict[str, str] = {}
     waiting = list(runs)
 

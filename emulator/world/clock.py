@@ -136,7 +136,10 @@ def finish(env: simpy.Environment, process: simpy.Process) -> None:
         if halted is None:
             raise
         # A step that did not end: the process waits for something that is no event. SimPy says for what in its last line.
-        raise RuntimeError(str(error).rpartition("\n")[2]).with_traceback(_trace_of(halted)) from None
+        said = str(error).rpartition("\n")[2]
+        if '"<generator object' in said:
+            said += "; a longer piece of work is done with 'yield from'"
+        raise RuntimeError(said).with_traceback(_trace_of(halted)) from None
 
 
 def _lasting(error: Any) -> BaseException:

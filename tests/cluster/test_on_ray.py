@@ -14,14 +14,20 @@ import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from patience import PATIENCE_S
 from scenario.command import ended, started
 from study.study_samples import write_study
+from torch import nn
 
 from emulator import checkpoint, cluster, interruption
 from emulator.errors import HflError
+from emulator.learning.device import Place
+from emulator.learning.distillation import DistilJob, DistillationParams
 from emulator.learning.memo import Memo
+from emulator.learning.trainer import TrainingData
 from emulator.run import execute
 from emulator.run_folder import FILES, prepare
 from emulator.scenario import Loaded, dump
@@ -123,6 +129,15 @@ def test_two_workers_give_the_files_of_one_process(
     execute(loaded, tmp_path / "local", Memo(None), max_workers=1)
     execute(loaded, tmp_path / "ray", Memo(None), backend="ray")
     assert contents(tmp_path / "ray") == contents(tmp_path / "local")
+
+
+def test_a_cluster_without_gpus_says_so(two_workers: None) -> None:
+    from emulator.learning.ray_pool import RayPool
+
+    data = TrainingData(torch.zeros(2, 3), torch.zeros(2, dtype=torch.int64), [np.arange(2)])
+    job = DistilJob(0, 2, DistillationParams())
+    with pytest.raises(HflError, match="no machine of the Ray cluster has a GPU to compute on"):
+        list(RayPool(None, nn.Linear(3, 2), data, 0, 0.0, Place(torch.device("cuda", 0))).distil([job], [1.0]))
 
 
 def test_a_worker_that_is_killed_in_the_middle_changes_nothing(

@@ -78,8 +78,8 @@ def test_tables_of_a_run_that_was_killed_are_deleted_too(tmp_path: Path) -> None
         (
             'note("delays"',
             'note("delayes"',
-            "ValueError: table 'delayes' is not declared; declared: 'delays'; declare it where method or attack are registered: "
-            "tables=(Table('delayes', ('why', 'round', 'client', 'delay_s')),)",
+            "ValueError: table 'delayes' is not declared; declared: 'delays'; declare it where the method (or the attack) is "
+            "registered: MethodFacts(tables=(Table('delayes', ('why', 'round', 'client', 'delay_s')),))",
         ),
         (
             '"delay_s": t / 2',

@@ -199,7 +199,7 @@ BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
         ),
         pytest.param(
             f"---\n{BASE}---\n{BASE}",
-            "s.yaml:33:1: is not valid YAML: a second document begins here; a file holds only one",
+            "s.yaml:34:1: is not valid YAML: a second document begins here; a file holds only one",
             id="two documents",
         ),
         pytest.param("a: *b\n", "s.yaml:1:4: is not valid YAML: found undefined alias 'b'", id="alias of nothing"),

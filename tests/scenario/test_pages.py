@@ -41,6 +41,7 @@ def blocks(kind: str) -> list[Any]:
         pytest.param(block, id=f"{name}-{number}")
         for name, text in PAGES.items()
         for number, block in enumerate(re.findall(rf"```{kind}\n(.*?)```", text, re.DOTALL))
+        if not block.startswith("# file: ")  # tests/extending runs those
     ]
 
 

@@ -277,6 +277,12 @@ def test_flash_scores_are_cleaned_and_weighed(tmp_path: Path) -> None:
     assert weighed.relative_speeds.tolist() == [0.25, 1]  # the median user has a C
 
 
+def test_lines_of_json_are_no_flash_scores(tmp_path: Path) -> None:
+    (tmp_path / "rates.jsonl").write_text('{"t_ms": 0, "mbps": 1}\n{"t_ms": 5, "mbps": 2}\n')
+    with pytest.raises(InputError, match="is in none of the formats"):
+        detect(tmp_path / "rates.jsonl")
+
+
 def test_flash_real_files_agree_with_each_other() -> None:
     raw, scores = real("flash/raw_ai_benchmark_list.json"), real("flash/benchmark2score.json")
     real("flash/real2benchmark.json")

@@ -40,7 +40,9 @@ def _fits(head: Head) -> bool:
     begin = "".join(head.lines[:20]).lstrip()
     if begin.startswith("["):
         return '"AI_Score"' in begin
-    return re.match(r'\{\s*"(?:[^"\\]|\\.)*"\s*:\s*[0-9]+\s*[,}]', begin) is not None
+    # Nothing but numbers by name, as far as the head goes: a line of JSON that is whole by itself belongs to another format.
+    name, more = r'\s*"(?:[^"\\]|\\.)*"\s*:\s*[0-9]+\s*', "".join(head.lines).strip()
+    return re.match(rf"\{{{name}[,}}]", begin) is not None and "{" not in more[1:]
 
 
 @trace_formats.register("flash-scores", FlashParams, TraceFormatFacts(gives=DeviceMix, fits=_fits))
