@@ -29,7 +29,7 @@ from emulator.machine import cores
 
 ROOT = Path(__file__).resolve().parent.parent
 DRIVERS = Path(__file__).resolve().parent / "peers"
-ROUNDS = 7  # of a process, the warm-up among them; our own engine starts its worker processes after the third
+ROUNDS = 7  # of a process, the warm-up among them; our own engine starts its workers in the fourth
 PATIENCE_S = 900  # for a process; the slowest takes seconds on a machine that does nothing else
 GOAL = 4.0  # times the best peer
 TORCH = (

@@ -43,7 +43,12 @@ def test_systems_are_measured_in_turn_and_one_that_fails_is_left_out_with_its_re
 
 
 def test_the_table_compares_the_best_rounds_and_names_what_was_skipped(peers: ModuleType) -> None:
-    seconds = {"plain": [(0.9, 0.8), (1.0,)], "ours": [(0.2,), (0.3,)], "pfl": [(0.7,)], "flower": [(2.0,)]}
+    seconds: dict[str, list[tuple[float, ...]]] = {
+        "plain": [(0.9, 0.8), (1.0,)],
+        "ours": [(0.2,), (0.3,)],
+        "pfl": [(0.7,)],
+        "flower": [(2.0,)],
+    }
     results = {n: [peers.Measured(s, (2.3, 2.1)) for s in found] for n, found in seconds.items()}
     lines = peers.table(results, {"fedjax": "no network"}).splitlines()
     assert [line.split(" | ")[0] for line in lines[2:6]] == [

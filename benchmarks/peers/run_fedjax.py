@@ -48,11 +48,15 @@ def main() -> None:
     clients = [(str(c).encode(), own, keys[c]) for c, own in enumerate(sets)]
     test = {"x": work.test_x.transpose(0, 2, 3, 1), "y": work.test_y.astype(np.int32)}
     state = algorithm.init(jax.tree_util.tree_map(jnp.asarray, channels_last(initial_weights())))
-    rounds = Rounds(float(mean_loss(state.params, test)))
+
+    def loss() -> float:
+        return float(mean_loss(state.params, test))
+
+    rounds = Rounds(loss())
     for _ in range(told.rounds):
         state, _ = algorithm.apply(state, clients)
         jax.block_until_ready(state.params)
-        rounds.ended(lambda state=state: float(mean_loss(state.params, test)))
+        rounds.ended(loss)
     rounds.print()
 
 
