@@ -17,6 +17,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import venv
@@ -122,15 +123,24 @@ def last_words(printed: str) -> str:
 def run(command: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
     """What a command printed. Raises `SkippedError` where it fails or takes too long."""
     clean = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "OMP_NUM_THREADS", "MKL_NUM_THREADS")}
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=PATIENCE_S, env=clean | dict(environment or {})
-        )
-    except subprocess.TimeoutExpired:
-        raise SkippedError(f"it took more than {PATIENCE_S} s") from None
-    if done.returncode:
-        raise SkippedError(last_words(done.stdout + done.stderr))
-    return done.stdout
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=clean | dict(environment or {}),
+        start_new_session=True,
+    ) as process:
+        try:
+            told, complained = process.communicate(timeout=PATIENCE_S)
+        except BaseException as error:
+            os.killpg(process.pid, signal.SIGKILL)  # with the processes that it started
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise SkippedError(f"it took more than {PATIENCE_S} s") from None
+            raise
+    if process.returncode:
+        raise SkippedError(last_words(told + complained))
+    return told
 
 
 def python_of(name: str, system: System, folder: Path) -> Path:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import time
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from patience import PATIENCE_S
 
 SCRIPT = Path(__file__).parent.parent / "benchmarks" / "peers.py"
 
@@ -79,6 +81,28 @@ def test_a_command_that_fails_is_skipped_with_the_line_that_says_why(peers: Modu
     )
     assert peers.python_of("ours", peers.SYSTEMS["ours"], tmp_path) == Path(sys.executable)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_command_that_takes_too_long_is_ended_with_what_it_started(
+    peers: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(peers, "PATIENCE_S", 2)
+    note = tmp_path / "child"
+    starts = f"import pathlib, subprocess; child = subprocess.Popen(['sleep', '60']); pathlib.Path({str(note)!r})"
+    with pytest.raises(peers.SkippedError, match="more than 2 s"):
+        peers.run([sys.executable, "-c", f"{starts}.write_text(str(child.pid)); child.wait()"])
+    deadline = time.monotonic() + PATIENCE_S
+    while alive(int(note.read_text())):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def alive(process: int) -> bool:
+    try:
+        stat = Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rsplit(")", 1)[1].split()[0] != "Z"
 
 
 def test_an_environment_with_these_versions_is_used_again(peers: ModuleType, tmp_path: Path) -> None:
