@@ -34,8 +34,8 @@ ROUNDS = 7  # of a process, the warm-up among them; our own engine starts its wo
 PATIENCE_S = 900  # for a process; the slowest takes seconds on a machine that does nothing else
 GOAL = 4.0  # times the best peer
 TORCH = (
-    "torch==2.13.0",
-)  # first and alone: pip takes a build for CPUs where it is offered one, and none of the peers changes it
+    "torch==2.13.0"  # among what pip is given with every peer of torch: another version may bring gigabytes for GPUs
+)
 
 
 class SkippedError(Exception):
@@ -44,14 +44,14 @@ class SkippedError(Exception):
 
 @dataclass(frozen=True)
 class System:
-    """Something that is measured. ``installs`` are what pip is given, call by call; without them it runs in our environment.
+    """Something that is measured. ``installs`` are what pip is given; without them it runs in our environment.
 
     ``environment`` are variables that its driver is started with, ``module`` one of Python's that starts it, with its words.
     """
 
     title: str
     driver: str
-    installs: tuple[tuple[str, ...], ...] = ()
+    installs: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     module: tuple[str, ...] = ()
 
@@ -62,24 +62,24 @@ SYSTEMS = {
     "pfl": System(
         "pfl-research 0.6.0",
         "run_pfl.py",
-        (TORCH, ("pfl[pytorch]==0.6.0",)),
+        (TORCH, "pfl[pytorch]==0.6.0"),
         module=("torch.distributed.run", "--standalone", "--nproc-per-node", str(cores())),
     ),
     "fedjax": System(
         "FedJAX 0.0.17",
         "run_fedjax.py",
-        (("fedjax==0.0.17", "jax==0.4.38", "jaxlib==0.4.38", "dm-haiku==0.0.13", "optax==0.2.4", "numpy==2.2.6"),),
+        ("fedjax==0.0.17", "jax==0.4.38", "jaxlib==0.4.38", "dm-haiku==0.0.13", "optax==0.2.4", "numpy==2.2.6"),
         {
             # A device for each core; XLA's older runtime, the faster one here; results of pmap as FedJAX takes them to be.
             "XLA_FLAGS": f"--xla_force_host_platform_device_count={cores()} --xla_cpu_use_thunk_runtime=false",
             "JAX_PMAP_NO_RANK_REDUCTION": "0",
         },
     ),
-    "fluke": System("fluke 0.8.1", "run_fluke.py", (TORCH, ("fluke-fl==0.8.1",))),
+    "fluke": System("fluke 0.8.1", "run_fluke.py", (TORCH, "torchvision==0.28.0", "fluke-fl==0.8.1")),
     "flower": System(
         "Flower 1.41.0",
         "run_flower.py",
-        (TORCH, ("flwr[simulation]==1.41.0",)),
+        (TORCH, "flwr[simulation]==1.41.0"),
         {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"},
     ),
 }
@@ -158,11 +158,10 @@ def python_of(name: str, system: System, folder: Path) -> Path:
     print(f"installing {system.title} into {place}", flush=True)
     shutil.rmtree(place, ignore_errors=True)
     venv.create(place, with_pip=True)
-    for words in system.installs:
-        try:
-            run([str(python), "-m", "pip", "install", "--quiet", *words])
-        except SkippedError as error:
-            raise SkippedError(f"cannot be installed: {error}") from None
+    try:
+        run([str(python), "-m", "pip", "install", "--quiet", *system.installs])
+    except SkippedError as error:
+        raise SkippedError(f"cannot be installed: {error}") from None
     record.write_text(wanted, encoding="utf-8")
     return python
 

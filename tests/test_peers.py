@@ -106,13 +106,13 @@ def alive(process: int) -> bool:
 
 
 def test_an_environment_with_these_versions_is_used_again(peers: ModuleType, tmp_path: Path) -> None:
-    system = peers.System("one", "run_one.py", (("one==1",),))
+    system = peers.System("one", "run_one.py", ("one==1",))
     (tmp_path / "one").mkdir()
-    (tmp_path / "one" / "installed.json").write_text('[["one==1"]]')
+    (tmp_path / "one" / "installed.json").write_text('["one==1"]')
     assert peers.python_of("one", system, tmp_path).is_relative_to(tmp_path / "one")
 
 
 def test_every_system_has_a_driver_and_pinned_versions(peers: ModuleType) -> None:
     for system in peers.SYSTEMS.values():
         assert (peers.DRIVERS / system.driver).is_file()
-        assert all("==" in word for words in system.installs for word in words)
+        assert all("==" in word for word in system.installs)
