@@ -75,7 +75,12 @@ SYSTEMS = {
             "JAX_PMAP_NO_RANK_REDUCTION": "0",
         },
     ),
-    "fluke": System("fluke 0.8.1", "run_fluke.py", (TORCH, "torchvision==0.28.0", "fluke-fl==0.8.1")),
+    "fluke": System(
+        "fluke 0.8.1",
+        "run_fluke.py",
+        (TORCH, "torchvision==0.28.0", "fluke-fl==0.8.1"),
+        {"PYTHONPATH": str(ROOT)},  # for our way to import torchvision beside a CPU build of torch
+    ),
     "flower": System(
         "Flower 1.41.0",
         "run_flower.py",

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+# First, because fluke imports torchvision, which must be led to load beside a CPU build of torch.
+from emulator.learning import torchvision_cpu  # noqa: F401
+
+# isort: split
 import torch
 from fluke import DDict, FlukeENV
 from fluke.algorithms.fedavg import FedAVG
