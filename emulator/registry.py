@@ -258,10 +258,6 @@ class Chosen(Generic[P_co, F_co, X_co]):
         """The plug-in that was chosen."""
         return Registry.by_slot[self.slot][self.kind]
 
-    def __call__(self, *args: Any) -> Any:
-        """Calls the plug-in; every slot says with what, and what comes back."""
-        raise NotImplementedError
-
     def with_params(self, params: Params) -> typing.Self:
         """The same choice with other parameters."""
         return replace(self, params=params)  # type: ignore[arg-type]

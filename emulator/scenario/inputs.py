@@ -1,4 +1,4 @@
-"""Files beside the scenario that a run depends on: traces, mixes, latencies and device profiles of the user's, and the data set.
+"""Files beside the scenario that a run depends on: traces, mixes, latencies and device profiles of the user's, and data sets.
 
 Their paths stand in the scenario, their content does not. A manifest names them with their hashes, so that a run whose files have
 changed since is neither taken for a run of the present ones nor replayed with them.
@@ -10,30 +10,28 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
-
 from emulator.errors import InputError
 from emulator.files import digest_of
 from emulator.scenario.schema import Scenario
 from traces.reading import bundled, find
 
-DATA_SET = "data set"
+DATA_SET, PUBLIC_SET = "data set", "public data set"
 
 
 def inputs_of(scenario: Scenario) -> dict[str, str]:
-    """SHA-256 of each file that the scenario's topology names, by its absolute path, and the fingerprint of its data set.
+    """SHA-256 of each file that the scenario's topology names, by its absolute path; fingerprints of its data sets.
 
     What comes with the emulator is left out: it changes with the version alone. Raises `InputError` where a file is missing.
     """
     known = set(bundled().values())
     paths = {path.resolve() for path in map(Path, _named(scenario.topology.model_dump())) if path not in known}
-    data = scenario.data.set
-    prints = {DATA_SET: data.plugin.facts.fingerprint(data.params)}
+    sets = {DATA_SET: scenario.data.set, PUBLIC_SET: scenario.data.public_set}
+    prints = {name: each.plugin.facts.fingerprint(each.params) for name, each in sets.items() if each is not None}
     return {str(path): digest_of(path) for path in sorted(paths)} | prints
 
 
 def changed_inputs(recorded: Any, scenario: Scenario | None = None) -> list[str]:
-    """Of what a manifest recorded, what is missing or other now; the data set is looked at where a scenario is given."""
+    """Of what a manifest recorded, what is missing or other now; data sets are looked at where a scenario is given."""
     if not isinstance(recorded, dict):
         return []
     now = {} if scenario is None else inputs_of(scenario)
@@ -42,7 +40,7 @@ def changed_inputs(recorded: Any, scenario: Scenario | None = None) -> list[str]
 
 def _now(name: str, known: dict[str, str]) -> str | None:
     """The present hash of a recorded file, "" where there is none; None where that was not asked for."""
-    if name in known or name == DATA_SET:
+    if name in known or name in (DATA_SET, PUBLIC_SET):
         return known.get(name)
     path = Path(name)
     return digest_of(path) if path.is_file() else ""
@@ -54,8 +52,6 @@ def _named(value: Any, key: str = "") -> Iterator[str]:
         for name, inner in value.items():
             yield from _named(name)
             yield from _named(inner, str(name))
-    elif isinstance(value, BaseModel):
-        yield from _named(value.model_dump(), key)
     elif isinstance(value, str):
         if key in ("file", "mix"):
             yield str(_found(value))

@@ -69,7 +69,7 @@ class DeviceQueues:
     def starts_s(self, clients: Numbers, from_s: Instants) -> Instants:
         """When devices can begin with something, each not before an instant, where nothing is cut off."""
         free_s: npt.NDArray[np.float64] = self.free_at_s[clients]
-        return np.maximum(from_s, free_s) if (free_s > from_s).any() else from_s
+        return np.maximum(from_s, free_s) if np.logical_or.reduce(free_s > from_s) else from_s
 
     def busy(self, client: int) -> bool:
         """Whether a device has something to do, where work may be cut off."""

@@ -31,8 +31,7 @@ def ask_everybody(session: Session, steps: Callable[[int], Steps]) -> Steps:
 
     A client that is away, or is lost on the way, begins when it is back; what was lost at once, when a server or link that is
     out is back. After `TRIES` that were lost on the way it is left out. Nobody waits for those who are away at the start: the
-    servers go by what they know without them. Returns an event that happens when all are through or left
-    out.
+    servers go by what they know without them. Returns an event that happens when all are through or left out.
     """
     world = session.world
     everybody = range(len(world.fleet.client_names))
