@@ -11,7 +11,6 @@ import logging
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -31,11 +30,12 @@ from emulator.learning.facts import ModelFacts, model_facts
 from emulator.learning.flat import FlatModel
 from emulator.learning.gpus import DevicePool
 from emulator.learning.layers import are_tokens
-from emulator.learning.measured_models import MeasuredModels, Samples
+from emulator.learning.measured_models import Samples
+from emulator.learning.measuring import EVALUATION_BATCH, MeasureJob, Measurer
 from emulator.learning.sizes import TRAINING_COPIES, fitting
 from emulator.learning.trainer import TrainedState, Trainer, TrainingData, TrainJob, steps_of
 from emulator.machine import cores
-from emulator.rng import derive, stream
+from emulator.rng import derive
 from emulator.scenario.schema import Scenario
 
 if TYPE_CHECKING:
@@ -43,8 +43,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-EVALUATION_BATCH = 1024
-WORKERS_AFTER_S = 1.5  # of training in this process: starting workers takes about as long
+WORKERS_AFTER_S = 1.5  # of work in this process: starting workers takes about as long
 
 
 def untrained(scenario: Scenario, shape: tuple[int, ...], classes: int, number: int = 0) -> nn.Module:
@@ -89,13 +88,16 @@ class Engine:
             limit = scenario.evaluate.samples
             with within_memory(self._place, "the data set"):
                 self._training = self._given.to(self._place.device)
-                self._x_test, self._y_test = map(self._there, (arrays.x_test[:limit], arrays.y_test[:limit]))
+                owners = None if arrays.test_owners is None else arrays.test_owners[:limit]
+                tests = Samples(self._there(arrays.x_test[:limit]), self._there(arrays.y_test[:limit]), owners)
             tokens, key = are_tokens(self._training.x), key_of(scenario)
             with fitting(scenario, arrays.shape, arrays.classes, TRAINING_COPIES):
                 again = self._fresh()
                 tested = self._fresh()
                 trial.check_same(tested, again, key)
-                self._tested = FlatModel(tested.to(self._place.device))
+                self._measurer = Measurer(tested, self._training, arrays.classes, scenario.seed, self._place)
+                self._measurer.samples["test"] = tests
+                self._tested = self._measurer.flat
                 self.facts: ModelFacts = model_facts(again, arrays.shape, tokens, key)
             self._pool: workers.WorkerPool | DevicePool | RayPool | None = None
             self._max_workers = max_workers
@@ -212,56 +214,46 @@ class Engine:
             self._pool = workers.WorkerPool(count, self._fresh(), self._given, *self._ground(), modules, self._place)
         return self._pool
 
-    def evaluate(self, state: Tensor) -> tuple[float, float]:
-        """Accuracy (a share) and mean cross-entropy on the test set."""
-        model = self._tested
-        model.state.copy_(state)
-        model.module.eval()
-        correct, loss = 0, 0.0
-        with torch.inference_mode(), within_memory(self._place, "an evaluation"):
-            for start in range(0, len(self._y_test), EVALUATION_BATCH):
-                y = self._y_test[start : start + EVALUATION_BATCH]
-                with self._place.arithmetic():
-                    scores = model.module(self._x_test[start : start + EVALUATION_BATCH]).float()
-                correct += int((scores.argmax(1) == y).sum())
-                loss += float(nn.functional.cross_entropy(scores, y, reduction="sum"))
-        return correct / len(self._y_test), loss / len(self._y_test)
+    def evaluate(self, states: Sequence[Tensor]) -> list[tuple[float, float]]:
+        """Accuracy (a share) and mean cross-entropy of each model on the test set."""
+        count = len(self._measurer.samples["test"].y)
+        firsts = range(0, count, EVALUATION_BATCH)
+        found = dict(self._measured([MeasureJob([state], first=first) for state in states for first in firsts]))
+        totals = []
+        for model in range(len(states)):
+            correct, loss = 0, 0.0
+            for batch in range(len(firsts)):  # in their order, whoever tested them
+                right, lost = found[model * len(firsts) + batch].tolist()
+                correct, loss = correct + int(right), loss + lost
+            totals.append((correct / count, loss / count))
+        return totals
 
-    def measure(self, measurement: MeasurementChoice, states: Sequence[Tensor], client: int | None) -> np.ndarray:
-        """What a measurement reads off these models (see `emulator.learning.measurements`)."""
-        rng = stream(self._scenario.seed, "measurement", measurement.kind, -1 if client is None else client)
-        on = measurement.plugin.facts.on
-        classes, there = self.data.arrays.classes, [state.to(self._place.device) for state in states]
-        measured = MeasuredModels(there, self._samples(on, client), classes, rng, self._tested, place=self._place)
-        if on == "everybody":
-            assert client is not None
-            rows = np.concatenate([part for c, part in enumerate(self.data.parts) if c != client])
-            measured = replace(measured, others=self._of_training(rows), features=self._features)
-        with within_memory(self._place, f"the measurement '{measurement.kind}'"):
-            return measurement(measured)
+    def measure(
+        self, asked: Sequence[tuple[MeasurementChoice, Sequence[Tensor], int | None]]
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """What measurements read off models (see `emulator.learning.measurements`), and whose samples they take.
 
-    @cached_property
-    def _features(self) -> nn.Module:
-        from emulator.learning.gan import trained_features
-
-        return trained_features(self._training.x, self._training.y, self.data.arrays.classes)
-
-    def _samples(self, on: str, client: int | None) -> Samples:
-        if on == "test":
-            owners = self.data.arrays.test_owners
-            return Samples(self._x_test, self._y_test, None if owners is None else owners[: len(self._y_test)])
-        if on == "public":
+        Yields the number of each and its result, in the order in which they end.
+        """
+        jobs = [MeasureJob(states, measurement, client) for measurement, states, client in asked]
+        samples = self._measurer.samples
+        if any(job.on == "public" for job in jobs) and "public" not in samples:
             x, y = self.data.public_samples
-            return Samples(self._there(x), self._there(y))
-        rows = np.arange(0)
-        if on in ("client", "everybody"):
-            assert client is not None
-            rows = self.data.parts[client]
-        return self._of_training(rows)
+            samples["public"] = Samples(self._there(x), self._there(y))
+        return self._measured(jobs)
 
-    def _of_training(self, rows: np.ndarray) -> Samples:
-        there = self._there(rows)
-        return Samples(self._training.x[there], self._training.y[there])
+    def _measured(self, jobs: Sequence[MeasureJob]) -> Iterator[tuple[int, np.ndarray]]:
+        """Does jobs here or, once there are workers, there; those on a GPU, or of a run on a cluster, always here."""
+        local = self._backend == "local" and self._place.device.type == "cpu"
+        for number, job in enumerate(jobs):
+            pool, left = self._workers() if local else None, jobs[number:]
+            if isinstance(pool, workers.WorkerPool) and len(left) > 1 and pool.can_measure(left):
+                yield from ((number + n, found) for n, found in pool.measure(left, self._measurer))
+                return
+            started = time.perf_counter()
+            found = self._measurer.measure(job)
+            self._spent_s += time.perf_counter() - started
+            yield number, found
 
     def close(self) -> None:
         """Ends the worker processes, or lets go of what the cluster holds; whoever computes next has all threads again."""

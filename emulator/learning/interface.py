@@ -59,6 +59,9 @@ class AnyLab(Protocol):
     def evaluate(self, model: Handle) -> Evaluation:
         """See `Lab.evaluate`."""
 
+    def evaluate_all(self, models: Sequence[Handle]) -> list[Evaluation]:
+        """See `Lab.evaluate_all`."""
+
     def evaluate_each(self, cases: Sequence[tuple[Handle, Sequence[int]]]) -> list[Evaluation]:
         """See `Lab.evaluate_each`."""
 

@@ -206,13 +206,21 @@ class Lab:
 
     def evaluate(self, model: Handle) -> Evaluation:
         """Accuracy and loss on the test set; trains whatever is missing for it."""
+        return self.evaluate_all([model])[0]
 
-        def compute() -> bytes:
-            accuracy, loss = self._engine.evaluate(self.value(model))
-            return _to_json({"accuracy": accuracy, "loss": loss})
-
+    def evaluate_all(self, models: Sequence[Handle]) -> list[Evaluation]:
+        """`evaluate` for many models at once: what is missing is trained and then tested together."""
         limit = self._scenario.evaluate.samples
-        return Evaluation(**json.loads(self.memory.recall(content_key("evaluation", model.key, limit), compute)))
+        keyed = [(content_key("evaluation", model.key, limit), model) for model in models]
+        known = {key: value for key, _ in keyed if (value := self.memory.get(key)) is not None}
+        missing = {key: model for key, model in keyed if key not in known}
+        if missing:
+            self.compute(list(missing.values()))
+            tested = self._engine.evaluate([_known(model) for model in missing.values()])
+            for key, (accuracy, loss) in zip(missing, tested, strict=True):
+                known[key] = _to_json({"accuracy": accuracy, "loss": loss})
+                self.memory.put(key, "evaluation", known[key])
+        return [Evaluation(**json.loads(known[key])) for key, _ in keyed]
 
     def evaluate_each(self, cases: Sequence[tuple[Handle, Sequence[int]]]) -> list[Evaluation]:
         """Each model on test data that is distributed as its clients' data together; trains whatever is missing for it."""
@@ -235,20 +243,31 @@ class Lab:
         """
         if isinstance(measurement, str):
             measurement = MeasurementChoice(measurement, measurements[measurement].params())
-        facts = measurement.plugin.facts
-        identity = content_key("measurement", measurement.identity(), facts.version)
+        return self.measure_each((measurement, subject) for subject in subjects)
+
+    def measure_each(self, asked: Iterable[tuple[MeasurementChoice, Subject]]) -> list[np.ndarray]:
+        """`measure_all` for measurements that may differ."""
         results: list[np.ndarray] = []
-        left = iter(subjects)
+        identities: dict[int, str] = {}  # of the few measurements that are asked for many times
+        left = iter(asked)
         while together := list(itertools.islice(left, self._at_once)):
-            keyed = [(content_key("measure", identity, *self._subject_key(facts.on, *s)), s) for s in together]
+            keyed = [(self._measure_key(each, subject, identities), (each, *subject)) for each, subject in together]
             known = {key: value for key, _ in keyed if (value := self.memory.get(key)) is not None}
-            missing = {key: subject for key, subject in keyed if key not in known}
-            self.compute([model for models, _ in missing.values() for model in models])
-            for key, (models, client) in missing.items():
-                known[key] = to_npy(self._engine.measure(measurement, [_known(m) for m in models], client))
-                self.memory.put(key, "measure", known[key])
+            missing = {key: job for key, job in keyed if key not in known}
+            self.compute([model for _, models, _ in missing.values() for model in models])
+            jobs = [(each, [_known(m) for m in models], client) for each, models, client in missing.values()]
+            keys = list(missing)
+            for number, found in self._engine.measure(jobs) if jobs else ():
+                known[keys[number]] = to_npy(found)
+                self.memory.put(keys[number], "measure", known[keys[number]])
             results += [from_npy(known[key]) for key, _ in keyed]
         return results
+
+    def _measure_key(self, measurement: MeasurementChoice, subject: Subject, identities: dict[int, str]) -> str:
+        facts = measurement.plugin.facts
+        if id(measurement) not in identities:
+            identities[id(measurement)] = content_key("measurement", measurement.identity(), facts.version)
+        return content_key("measure", identities[id(measurement)], *self._subject_key(facts.on, *subject))
 
     def _subject_key(self, on: str, models: Sequence[Handle], client: int | None) -> list[Any]:
         """What determines a measurement beside itself."""

@@ -30,11 +30,10 @@ def evaluate_each(lab: Lab, cases: Sequence[tuple[Handle, Sequence[int]]]) -> li
     facts = lab.clients
     if facts.people is not None:
         return _by_person(lab, cases, facts.people)
-    tables: dict[tuple[Handle, int], np.ndarray] = {}
-    for turn in range(4):
-        models = list(dict.fromkeys(model for model, clients in cases if turn in _turns(facts, clients)))
-        measured = lab.measure_all(_by_label(turn), [([model], None) for model in models])
-        tables.update(((model, turn), table) for model, table in zip(models, measured, strict=True))
+    wanted = dict.fromkeys((model, turn) for model, clients in cases for turn in set(_turns(facts, clients).tolist()))
+    by_label = [_by_label(turn) for turn in range(4)]
+    measured = lab.measure_each((by_label[turn], ([model], None)) for model, turn in wanted)
+    tables = dict(zip(wanted, measured, strict=True))
     results = []
     for model, clients in cases:
         turns = _turns(facts, clients)

@@ -88,12 +88,14 @@ class ReplayLab(Lab):
             known = self._made[place] = super().combine(vectors, weights)
         return known
 
-    def evaluate(self, model: Handle) -> Evaluation:
-        """See `Lab.evaluate`; nan where that is not known."""
+    def evaluate_all(self, models: Sequence[Handle]) -> list[Evaluation]:
+        """See `Lab.evaluate_all`; nan where that is not known."""
+        return [self._evaluation(model) for model in models]
+
+    def _evaluation(self, model: Handle) -> Evaluation:
         try:
-            return super().evaluate(model)
+            return super().evaluate_all([model])[0]
         except NotKnownError:
-            self._unknown.append(model)
             if self._scenario.stop.accuracy is not None:
                 raise
             return NOT_MEASURED

@@ -125,6 +125,10 @@ class TimingLab:
         """Nothing is measured."""
         return NOT_MEASURED
 
+    def evaluate_all(self, models: Sequence[Handle]) -> list[Evaluation]:
+        """Nothing is measured."""
+        return [NOT_MEASURED] * len(models)
+
     def evaluate_each(self, cases: Sequence[tuple[Handle, Sequence[int]]]) -> list[Evaluation]:
         """Nothing is measured."""
         return [NOT_MEASURED] * len(cases)

@@ -2,8 +2,9 @@
 
 The parent deals a wave out so that every worker has about the same number of steps. Vectors travel in one shared table of
 rows that grows as needed, samples that jobs bring along in another that is made anew only where they are others than before;
-messages carry row numbers only. Data and model go to a worker once, when it starts. Who trains what changes no result (see
-`emulator.learning.trainer`). Workers distil clients' data too.
+messages carry row numbers only. Data and model go to a worker once, when it starts, and test and public samples when they are
+first needed; samples stand in shared memory, once for all processes. Who trains what changes no result (see
+`emulator.learning.trainer`). Workers distil clients' data, and evaluate and measure models, too.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from types import FunctionType
 from typing import Any
 
@@ -26,10 +28,13 @@ import torch
 from torch import Tensor, nn
 
 from emulator import plugins, processes
+from emulator.contracts.learning import MeasurementChoice, Subjects
 from emulator.errors import HflError
 from emulator.learning.device import HOST, Place
 from emulator.learning.distillation import DistilJob, distil_client
 from emulator.learning.extra_samples import Block
+from emulator.learning.measured_models import Samples
+from emulator.learning.measuring import MeasureJob, Measurer
 from emulator.learning.trainer import TrainedState, Trainer, TrainingData, TrainJob
 
 UNEVEN = 0.1  # by how much of a fair share a machine may be loaded more, so that clients stay where their samples are
@@ -47,6 +52,49 @@ class _Order:
     reads: tuple[int, int, int]
     writes: tuple[int, int]
     extra: tuple[tuple[int, np.ndarray], ...]
+
+
+@dataclass(frozen=True)
+class _DistilOrder:
+    """A client's data, to be distilled."""
+
+    number: int
+    job: DistilJob
+
+
+@dataclass(frozen=True)
+class _MeasureOrder:
+    """A measurement, or a part of a test, whose models stand in the table at these rows (see `MeasureJob`)."""
+
+    number: int
+    rows: tuple[int, ...]
+    measurement: MeasurementChoice | None
+    client: int | None
+    first: int
+
+
+@dataclass(frozen=True)
+class _Tables:
+    """The tables that orders refer to from now on: of vectors, and of samples that jobs bring."""
+
+    vectors: Tensor
+    samples: Tensor
+
+
+@dataclass(frozen=True)
+class _ToMeasure:
+    """What a worker needs to measure: a module of its own, and the number of labels."""
+
+    module: nn.Module
+    classes: int
+
+
+@dataclass(frozen=True)
+class _ToMeasureOn:
+    """Samples that measurements read."""
+
+    on: Subjects
+    samples: Samples
 
 
 @dataclass(frozen=True)
@@ -79,21 +127,25 @@ class WorkerPool:
     ) -> None:
         shared = TrainingData(_shared(data.x), _shared(data.y), data.parts)
         context = multiprocessing.get_context("spawn")
-        self._table = torch.empty(0)
+        names = list(plugins.loaded if plug_ins is None else plug_ins)
+        self._modules = {Path(name).stem if name.endswith(".py") else name for name in names}
+        self._setup = _Setup(module, shared, seed, forward_flops, place)
+        self._tables = _Tables(torch.empty(0), torch.empty(0))
         self._blocks: list[Tensor] = []  # that stand in the table of samples, one after another
-        self._samples = torch.empty(0)
+        self._measures = False  # whether workers have been told what they need to measure
+        self._on: set[Subjects] = set()  # and which samples they have for it
         self._pipes: list[Connection] = []
+        self._left: list[int] = [0] * count  # answers that each of them owes
         self._processes = []
         for _ in range(count):
             ours, theirs = context.Pipe()
-            given = (theirs, sys.path, list(plugins.loaded if plug_ins is None else plug_ins), dict(plugins.named))
+            given = (theirs, sys.path, names, dict(plugins.named))
             process = context.Process(target=_work, args=given, daemon=True)
             processes.start(process)
             theirs.close()
             self._pipes.append(ours)
             self._processes.append(process)
-        for pipe in self._pipes:
-            self._send(pipe, _Setup(module, shared, seed, forward_flops, place))
+        self._tell(self._setup)
 
     def close(self) -> None:
         """Ends the workers."""
@@ -109,30 +161,77 @@ class WorkerPool:
         Raises the `HflError` that a worker raised, or one of its own where a worker died.
         """
         orders = self._lay_out(jobs)
-        shares = assign_jobs(steps, len(self._pipes))
-        for number in self._answers(shares, lambda share: (self._table, self._samples, [orders[n] for n in share])):
+        for number in self._answers(orders, steps):
             state, own = orders[number].writes
-            yield number, TrainedState(self._table[state].clone(), None if own < 0 else self._table[own].clone())
+            table = self._tables.vectors
+            yield number, TrainedState(table[state].clone(), None if own < 0 else table[own].clone())
 
     def distil(self, jobs: Sequence[DistilJob], sizes: Sequence[float]) -> Iterator[tuple[int, Block]]:
         """Distils clients' data; yields the number of each job and its result, in the order in which they end.
 
         ``sizes`` says how long each job is. Raises as `train`.
         """
-        shares = assign_jobs(sizes, len(self._pipes))
-        for number, x, y in self._answers(shares, lambda share: [(n, jobs[n]) for n in share]):
+        self._settle()
+        for number, x, y in self._answers([_DistilOrder(number, job) for number, job in enumerate(jobs)], sizes):
             yield number, (torch.from_numpy(x), torch.from_numpy(y))
 
-    def _answers(self, shares: list[list[int]], message: Callable[[list[int]], object]) -> Iterator[Any]:
-        """Sends every worker the message about its share; what they answer, one answer for each job."""
-        for pipe, share in zip(self._pipes, shares, strict=True):
-            self._send(pipe, message(share))
-        left = {id(pipe): len(share) for pipe, share in zip(self._pipes, shares, strict=True)}
-        while any(left.values()):
-            for ready in wait([p for p in self._pipes if left[id(p)]]):
+    def can_measure(self, jobs: Sequence[MeasureJob]) -> bool:
+        """Whether workers can do these jobs: they have the measurements, and none needs features, which take a training."""
+        plugins_of = {job.measurement.kind: job.measurement.plugin for job in jobs if job.measurement is not None}
+        return all(
+            plugin.facts.on != "everybody" and (plugin.ours or plugin.function.__module__ in self._modules)
+            for plugin in plugins_of.values()
+        )
+
+    def measure(self, jobs: Sequence[MeasureJob], measurer: Measurer) -> Iterator[tuple[int, np.ndarray]]:
+        """Does what `Measurer.measure` does; yields the number of each job and its result, in the order in which they end.
+
+        ``measurer`` is this process's, and has the samples. Raises as `train`.
+        """
+        if not self._measures:
+            self._tell(_ToMeasure(self._setup.module, measurer.classes))
+            self._measures = True
+        for on in {job.on for job in jobs} & measurer.samples.keys() - self._on:
+            samples = measurer.samples[on]
+            self._tell(_ToMeasureOn(on, replace(samples, x=_shared(samples.x), y=_shared(samples.y))))
+            self._on.add(on)
+        row_of = self._put([state for job in jobs for state in job.states], 0)
+        orders = []
+        for number, job in enumerate(jobs):
+            rows = tuple(row_of[id(state)] for state in job.states)
+            orders.append(_MeasureOrder(number, rows, job.measurement, job.client, job.first))
+        yield from self._answers(orders, [measurer.size(job) for job in jobs])
+
+    def _tell(self, message: object) -> None:
+        for pipe in self._pipes:
+            self._send(pipe, message)
+
+    def _answers(self, orders: Sequence[object], sizes: Sequence[float]) -> Iterator[Any]:
+        """Deals orders out to the workers by their sizes; what they answer, one answer for each order."""
+        for worker, share in enumerate(assign_jobs(sizes, len(self._pipes))):
+            if share:
+                self._left[worker] = len(share)
+                self._send(self._pipes[worker], [orders[number] for number in share])
+        yield from self._owed()
+
+    def _settle(self) -> None:
+        """Waits until no worker is at work for a wave that an error ended. What they answer is dropped."""
+        while any(self._left):
+            with contextlib.suppress(HflError):
+                for _ in self._owed():
+                    pass
+
+    def _owed(self) -> Iterator[Any]:
+        while owing := [pipe for pipe, left in zip(self._pipes, self._left, strict=True) if left]:
+            for ready in wait(owing):
                 assert isinstance(ready, Connection)
-                answer = self._receive(ready)
-                left[id(ready)] -= 1
+                worker = self._pipes.index(ready)
+                self._left[worker] -= 1
+                try:
+                    answer = self._receive(ready)
+                except HflError:
+                    self._left[worker] = 0  # it dropped the rest of its share
+                    raise
                 yield answer
 
     def _send(self, pipe: Connection, message: object) -> None:
@@ -158,17 +257,11 @@ class WorkerPool:
         return HflError(f"a training process ended unexpectedly (exit code {code}){perhaps}")
 
     def _lay_out(self, jobs: Sequence[TrainJob]) -> list[_Order]:
-        """Writes what the jobs read into the table, each vector once, and finds rows for what they write."""
-        vectors = {id(v): v for job in jobs for v in (job.weights, job.shared, job.own) if v is not None}
-        row_of = {key: row for row, key in enumerate(vectors)}
-        outputs = sum(1 if job.own is None else 2 for job in jobs)
-        rows, width = len(vectors) + outputs, len(jobs[0].weights)
-        if len(self._table) < rows or self._table.shape[1] != width:
-            self._table = _shared(torch.empty(rows + rows // 4, width))
-        for key, vector in vectors.items():
-            self._table[row_of[key]].copy_(vector)
+        """Writes what the jobs read into the tables, and finds rows for what they write."""
         first_row = self._lay_out_samples(jobs)
-        orders, free = [], len(vectors)
+        outputs = sum(1 if job.own is None else 2 for job in jobs)
+        row_of = self._put([v for job in jobs for v in (job.weights, job.shared, job.own) if v is not None], outputs)
+        orders, free = [], len(row_of)
         for number, job in enumerate(jobs):
             first, second, third = (-1 if v is None else row_of[id(v)] for v in (job.weights, job.shared, job.own))
             writes = (free, -1 if job.own is None else free + 1)
@@ -177,11 +270,28 @@ class WorkerPool:
             orders.append(_Order(number, job.bare(), (first, second, third), writes, extra))
         return orders
 
+    def _put(self, vectors: Sequence[Tensor], outputs: int) -> dict[int, int]:
+        """Writes vectors into the table, each once, with so many rows left behind them; the row of each, by its id."""
+        self._settle()
+        once = {id(v): v for v in vectors}
+        table, rows, width = self._tables.vectors, len(once) + outputs, len(vectors[0]) if vectors else 0
+        if rows and (len(table) < rows or table.shape[1] != width):
+            table = _shared(torch.empty(rows + rows // 4, width))
+            self._change_tables(replace(self._tables, vectors=table))
+        for row, vector in enumerate(once.values()):
+            table[row].copy_(vector)
+        return {key: row for row, key in enumerate(once)}
+
+    def _change_tables(self, tables: _Tables) -> None:
+        self._tables = tables
+        self._tell(tables)
+
     def _lay_out_samples(self, jobs: Sequence[TrainJob]) -> dict[int, int]:
         """Sees to it that the samples that jobs bring stand in their table; the first row of each block, by its id."""
         blocks = list({id(x): x for job in jobs for x, _ in job.extra}.values())
         if list(map(id, blocks)) != list(map(id, self._blocks)):
-            self._samples = _shared(torch.cat(blocks)) if blocks else torch.empty(0)
+            samples = _shared(torch.cat(blocks)) if blocks else torch.empty(0)
+            self._change_tables(replace(self._tables, samples=samples))
             self._blocks = blocks
         ends = itertools.accumulate(map(len, blocks))
         return {id(block): end - len(block) for block, end in zip(blocks, ends, strict=True)}
@@ -243,8 +353,7 @@ def _work(pipe: Connection, path: list[str], plug_ins: list[str], named: dict[st
         try:
             with plugins.blaming():
                 plugins.load(plug_ins)
-                setup: _Setup = pipe.recv()
-                trainer = Trainer(setup.module, setup.data, setup.seed, setup.forward_flops, setup.place)
+                worker = _Worker(pipe.recv())
         except HflError as error:  # the answer to the first order; there will be no other
             pipe.send(error)
             while True:
@@ -253,32 +362,68 @@ def _work(pipe: Connection, path: list[str], plug_ins: list[str], named: dict[st
             message = pipe.recv()
             try:
                 with plugins.blaming():
-                    _obey(message, setup, trainer, pipe.send)
+                    worker.take(message, pipe.send)
             except HflError as error:
                 pipe.send(error)
 
 
-def _obey(message: Any, setup: _Setup, trainer: Trainer, tell: Callable[[object], None]) -> None:
-    """Trains or distils what a message says, and tells of each job that is done."""
-    if isinstance(message, list):
-        for number, job in message:
-            x, y = distil_client(setup.data.x, setup.data.y, setup.data.parts, job, setup.seed)
-            tell((number, x.numpy(), y.numpy()))
-        return
-    table, samples, orders = message
-    for index, trained in trainer.train([_job(table, samples, order) for order in orders]):
-        order = orders[index]
-        table[order.writes[0]].copy_(trained.state)
-        if trained.own is not None:
-            table[order.writes[1]].copy_(trained.own)
-        tell(order.number)
+class _Worker:
+    """What a worker process has: a trainer, and once it is to measure, a measurer."""
 
+    def __init__(self, setup: _Setup) -> None:
+        self._setup = setup
+        self._trainer = Trainer(setup.module, setup.data, setup.seed, setup.forward_flops, setup.place)
+        self._tables = _Tables(torch.empty(0), torch.empty(0))
+        self._measurer: Measurer | None = None
 
-def _job(table: Tensor, samples: Tensor, order: _Order) -> TrainJob:
-    weights, shared, own = (None if row < 0 else table[row] for row in order.reads)
-    assert weights is not None
-    extra = tuple((samples[row : row + len(y)], torch.from_numpy(y)) for row, y in order.extra)
-    return replace(order.job, weights=weights, shared=shared, own=own, extra=extra)
+    def take(self, message: Any, tell: Callable[[object], None]) -> None:
+        """Takes what it is given, or follows orders, all of one kind, and tells of each that is done."""
+        match message:
+            case _Tables():
+                self._tables = message
+            case _ToMeasure():
+                setup = self._setup
+                self._measurer = Measurer(message.module, setup.data, message.classes, setup.seed, setup.place)
+            case _ToMeasureOn():
+                self._measuring.samples[message.on] = message.samples
+            case [_Order(), *_]:
+                self._train(message, tell)
+            case [*orders]:
+                for order in orders:
+                    tell(self._done(order))
+
+    def _done(self, order: _DistilOrder | _MeasureOrder) -> object:
+        """What is to be told of an order."""
+        if isinstance(order, _MeasureOrder):
+            return order.number, self._measuring.measure(self._measured(order))
+        data = self._setup.data
+        x, y = distil_client(data.x, data.y, data.parts, order.job, self._setup.seed)
+        return order.number, x.numpy(), y.numpy()
+
+    @property
+    def _measuring(self) -> Measurer:
+        assert self._measurer is not None
+        return self._measurer
+
+    def _train(self, orders: Sequence[_Order], tell: Callable[[object], None]) -> None:
+        table = self._tables.vectors
+        for index, trained in self._trainer.train([self._job(order) for order in orders]):
+            order = orders[index]
+            table[order.writes[0]].copy_(trained.state)
+            if trained.own is not None:
+                table[order.writes[1]].copy_(trained.own)
+            tell(order.number)
+
+    def _job(self, order: _Order) -> TrainJob:
+        weights, shared, own = (None if row < 0 else self._tables.vectors[row] for row in order.reads)
+        assert weights is not None
+        samples = self._tables.samples
+        extra = tuple((samples[row : row + len(y)], torch.from_numpy(y)) for row, y in order.extra)
+        return replace(order.job, weights=weights, shared=shared, own=own, extra=extra)
+
+    def _measured(self, order: _MeasureOrder) -> MeasureJob:
+        states = [self._tables.vectors[row].clone() for row in order.rows]  # a row may begin anywhere (see `measuring`)
+        return MeasureJob(states, order.measurement, order.client, order.first)
 
 
 def _shared(tensor: Tensor) -> Tensor:

@@ -310,10 +310,9 @@ class Tree:
         facts, pairs = session.lab.model_facts, len(known) * (len(known) - 1) // 2
         yield session.world.serve(self.server, 6.0 * facts.parameters * pairs, Tag(CLUSTERING, t))
         similar = np.eye(len(known))
-        for i, cluster in enumerate(known[:-1]):
-            rows = session.lab.measure(
-                "cosines", [c.update for c in (cluster, *known[i + 1 :]) if c.update is not None]
-            )
+        updates = [c.update for c in known if c.update is not None]
+        found = session.lab.measure_all("cosines", [(updates[i:], None) for i in range(len(known) - 1)])
+        for i, rows in enumerate(found):
             similar[i, i + 1 :] = similar[i + 1 :, i] = rows[:, 0]
         together = [[known[i] for i in parts] for parts in clusters_to_merge(similar, [len(c.members) for c in known])]
         for chosen in (*together, *([c] for c in waiting if c.update is None)):

@@ -286,7 +286,9 @@ class Session:
 
     def _evaluate(self, round: int, model: Models, measured: Mapping[str, float] | None = None) -> Metrics:  # noqa: A002
         clusters = one_cluster(model, self.scenario.topology.clients) if isinstance(model, Handle) else model
-        results = [(self.lab.evaluate(each), share) for each, share in clusters.shares() if share]
+        shares = [(each, share) for each, share in clusters.shares() if share]
+        tested = self.lab.evaluate_all([each for each, _ in shares])
+        results = [(result, share) for result, (_, share) in zip(tested, shares, strict=True)]
         row = self._totals(round) | {
             "accuracy": sum(share * result.accuracy for result, share in results),
             "loss": sum(share * result.loss for result, share in results),

@@ -54,8 +54,9 @@ def note_similarity(session: Session, cluster: int, watch: Watch, t: int) -> Non
     """Rows of ``similarity.csv``: the cosine of every two members' latest updates, of all parameters and of each layer."""
     known, names = watch.known, ("all", *(name for name, _ in session.lab.model_facts.layers))
     base = {"round": t, "time_s": session.world.now, "cluster": cluster}
-    for i, client in enumerate(known[:-1]):
-        rows = session.lab.measure("cosines", [watch.records[c].latest[-1] for c in known[i:]])
+    latest = [watch.records[c].latest[-1] for c in known]
+    found = session.lab.measure_all("cosines", [(latest[i:], None) for i in range(len(known) - 1)])
+    for i, (client, rows) in enumerate(zip(known, found, strict=False)):
         for other, row in zip(known[i + 1 :], rows, strict=True):
             for layer, cosine in zip(names, row.tolist(), strict=True):
                 values = {"layer": layer, "client": client, "other": other, "cosine": cosine}
