@@ -11,7 +11,7 @@ from emulator.contracts.learning import MeasurementChoice
 from emulator.learning.facts import ClientFacts, Evaluation, ModelFacts
 from emulator.learning.lab import Subject
 from emulator.learning.memo import RunMemory
-from emulator.learning.recipes import Distilled, Handle, LocalTraining, Swaps, Trained
+from emulator.learning.recipes import Announced, Distilled, Handle, LocalTraining, Swaps, Trained
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -69,6 +69,11 @@ class AnyLab(Protocol):
         self, measurement: MeasurementChoice | str, models: Sequence[Handle], client: int | None = None
     ) -> np.ndarray:
         """See `Lab.measure`."""
+
+    def announce(
+        self, measurement: MeasurementChoice | str, models: Sequence[Handle], client: int | None = None
+    ) -> Announced:
+        """See `Lab.announce`."""
 
     def measure_all(self, measurement: MeasurementChoice | str, subjects: Iterable[Subject]) -> list[np.ndarray]:
         """See `Lab.measure_all`."""

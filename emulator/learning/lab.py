@@ -27,6 +27,7 @@ from emulator.learning.facts import ClientFacts, Evaluation, ModelFacts
 from emulator.learning.keys import Keys, content_key, from_npy, text_key, to_npy
 from emulator.learning.memo import RunMemory
 from emulator.learning.recipes import (
+    Announced,
     Combine,
     Distil,
     Distilled,
@@ -90,6 +91,8 @@ class Lab:
         self._rule_keys: dict[int, tuple[LocalRule, str]] = {}  # a run has few rules and asks for their keys very often
         self._live: WeakValueDictionary[str, Handle] = WeakValueDictionary()
         self._under_way: WeakValueDictionary[str, Handle] = WeakValueDictionary()  # trained models, oldest first
+        self._announced: WeakValueDictionary[int, Announced] = WeakValueDictionary()
+        self._count = itertools.count()
         self._swaps: dict[int, Swaps] = {}
         keys = keys_of(scenario)
         self._set_key, self._model_key, self._public_key = keys.set, keys.model, keys.public
@@ -233,7 +236,23 @@ class Lab:
 
         A measurement that has no parameters, or is to have its defaults, may be given by its name.
         """
-        return self.measure_all(measurement, [(models, client)])[0]
+        chosen, subject = _choice(measurement), (models, client)
+        known = self.memory.get(self._measure_key(chosen, subject, {}))
+        if known is not None:
+            return from_npy(known)
+        ahead = [(_choice(a.measurement), (a.models, a.client)) for a in self._announced.values()]
+        self._announced.clear()
+        return self.measure_each([(chosen, subject), *ahead[: self._at_once]])[0]
+
+    def announce(
+        self, measurement: MeasurementChoice | str, models: Sequence[Handle], client: int | None = None
+    ) -> Announced:
+        """Tells of a measurement that is under way on the clock; `measure` is asked for it when it has ended there.
+
+        It is computed with the first measurement that is needed, unless nobody holds what this returns any more.
+        """
+        self._announced[next(self._count)] = announced = Announced(measurement, models, client)
+        return announced
 
     def measure_all(self, measurement: MeasurementChoice | str, subjects: Iterable[Subject]) -> list[np.ndarray]:
         """`measure` for many subjects at once: what is missing is trained together and then measured.
@@ -241,9 +260,8 @@ class Lab:
         Takes as many subjects at a time as have room for their models. Where ``subjects`` makes its models as it goes and nobody
         else refers to them, those of thousands of clients are never there all together.
         """
-        if isinstance(measurement, str):
-            measurement = MeasurementChoice(measurement, measurements[measurement].params())
-        return self.measure_each((measurement, subject) for subject in subjects)
+        chosen = _choice(measurement)
+        return self.measure_each((chosen, subject) for subject in subjects)
 
     def measure_each(self, asked: Iterable[tuple[MeasurementChoice, Subject]]) -> list[np.ndarray]:
         """`measure_all` for measurements that may differ."""
@@ -367,6 +385,10 @@ def _job(recipe: Train) -> TrainJob:
     extra = tuple((_known(block.images), _known(block.labels)) for block in asked.extra)
     place = (asked.client, asked.rule, asked.round, asked.first_epoch)
     return TrainJob(_known(asked.model), *place, shared, own, extra, recipe.swaps)
+
+
+def _choice(asked: MeasurementChoice | str) -> MeasurementChoice:
+    return MeasurementChoice(asked, measurements[asked].params()) if isinstance(asked, str) else asked
 
 
 def _known(handle: Handle) -> Tensor:

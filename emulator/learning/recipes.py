@@ -9,7 +9,7 @@ from weakref import ref
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from emulator.contracts.learning import LocalRule
+    from emulator.contracts.learning import LocalRule, MeasurementChoice
     from emulator.learning.distillation import DistillationParams
 
 
@@ -62,6 +62,15 @@ class Trained(NamedTuple):
 
     model: Handle
     own: Handle | None
+
+
+class Announced:
+    """A measurement that is under way on the clock: of which models, and with whose samples (None: no client's)."""
+
+    def __init__(self, measurement: MeasurementChoice | str, models: Sequence[Handle], client: int | None) -> None:
+        self.measurement = measurement
+        self.models = models
+        self.client = client
 
 
 class Recipe:

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
+from emulator.contracts.learning import MeasurementChoice
 from emulator.errors import HflError
 from emulator.learning.facts import Evaluation
 from emulator.learning.lab import Lab
 from emulator.learning.memo import RunMemory
-from emulator.learning.recipes import Handle, LocalTraining, Recipe, Train, Trained
+from emulator.learning.recipes import Announced, Handle, LocalTraining, Recipe, Train, Trained
 from emulator.learning.timing import NOT_MEASURED
 from emulator.scenario.schema import Scenario
 
@@ -106,6 +107,12 @@ class ReplayLab(Lab):
             return super().evaluate_each(cases)
         except NotKnownError:
             return [NOT_MEASURED] * len(cases)
+
+    def announce(
+        self, measurement: MeasurementChoice | str, models: Sequence[Handle], client: int | None = None
+    ) -> Announced:
+        """Changes nothing: what is not known is of no use before it is needed."""
+        return Announced(measurement, models, client)
 
     def compute(self, handles: Sequence[Handle]) -> None:
         """Raises `NotKnownError`, unless there is nothing to compute."""

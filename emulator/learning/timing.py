@@ -27,7 +27,7 @@ from emulator.learning.facts import ClientFacts, Evaluation, ModelFacts
 from emulator.learning.keys import content_key, from_npy, to_npy
 from emulator.learning.lab import Subject, keys_of
 from emulator.learning.memo import RunMemory
-from emulator.learning.recipes import Distilled, Handle, LocalTraining, Swaps, Trained
+from emulator.learning.recipes import Announced, Distilled, Handle, LocalTraining, Swaps, Trained
 from emulator.scenario.schema import Scenario
 
 if TYPE_CHECKING:
@@ -138,6 +138,12 @@ class TimingLab:
     ) -> np.ndarray:
         """Raises `InputError`: there are no models to look at."""
         raise InputError(UNKNOWABLE, "method")
+
+    def announce(
+        self, measurement: MeasurementChoice | str, models: Sequence[Handle], client: int | None = None
+    ) -> Announced:
+        """Changes nothing."""
+        return Announced(measurement, models, client)
 
     def measure_all(self, measurement: MeasurementChoice | str, subjects: Iterable[Subject]) -> list[np.ndarray]:
         """Raises `InputError`."""

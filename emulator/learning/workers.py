@@ -14,10 +14,9 @@ import io
 import itertools
 import multiprocessing
 import pickle
-import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import FunctionType
@@ -28,84 +27,25 @@ import torch
 from torch import Tensor, nn
 
 from emulator import plugins, processes
-from emulator.contracts.learning import MeasurementChoice, Subjects
+from emulator.contracts.learning import Subjects
 from emulator.errors import HflError
 from emulator.learning.device import HOST, Place
-from emulator.learning.distillation import DistilJob, distil_client
+from emulator.learning.distillation import DistilJob
 from emulator.learning.extra_samples import Block
-from emulator.learning.measured_models import Samples
 from emulator.learning.measuring import MeasureJob, Measurer
-from emulator.learning.trainer import TrainedState, Trainer, TrainingData, TrainJob
+from emulator.learning.trainer import TrainedState, TrainingData, TrainJob
+from emulator.learning.worker import (
+    DistilOrder,
+    MeasureOrder,
+    Setup,
+    Tables,
+    ToMeasure,
+    ToMeasureOn,
+    TrainOrder,
+    work,
+)
 
 UNEVEN = 0.1  # by how much of a fair share a machine may be loaded more, so that clients stay where their samples are
-
-
-@dataclass(frozen=True)
-class _Order:
-    """A job whose vectors stand in the table: the rows of what it reads and of what it is to write (-1: none).
-
-    ``job`` has no tensors itself; ``extra`` are the first rows of its blocks in the table of samples, and their labels.
-    """
-
-    number: int
-    job: TrainJob
-    reads: tuple[int, int, int]
-    writes: tuple[int, int]
-    extra: tuple[tuple[int, np.ndarray], ...]
-
-
-@dataclass(frozen=True)
-class _DistilOrder:
-    """A client's data, to be distilled."""
-
-    number: int
-    job: DistilJob
-
-
-@dataclass(frozen=True)
-class _MeasureOrder:
-    """A measurement, or a part of a test, whose models stand in the table at these rows (see `MeasureJob`)."""
-
-    number: int
-    rows: tuple[int, ...]
-    measurement: MeasurementChoice | None
-    client: int | None
-    first: int
-
-
-@dataclass(frozen=True)
-class _Tables:
-    """The tables that orders refer to from now on: of vectors, and of samples that jobs bring."""
-
-    vectors: Tensor
-    samples: Tensor
-
-
-@dataclass(frozen=True)
-class _ToMeasure:
-    """What a worker needs to measure: a module of its own, and the number of labels."""
-
-    module: nn.Module
-    classes: int
-
-
-@dataclass(frozen=True)
-class _ToMeasureOn:
-    """Samples that measurements read."""
-
-    on: Subjects
-    samples: Samples
-
-
-@dataclass(frozen=True)
-class _Setup:
-    """All that a worker needs to be a trainer."""
-
-    module: nn.Module
-    data: TrainingData
-    seed: int
-    forward_flops: float
-    place: Place
 
 
 class WorkerPool:
@@ -129,8 +69,8 @@ class WorkerPool:
         context = multiprocessing.get_context("spawn")
         names = list(plugins.loaded if plug_ins is None else plug_ins)
         self._modules = {Path(name).stem if name.endswith(".py") else name for name in names}
-        self._setup = _Setup(module, shared, seed, forward_flops, place)
-        self._tables = _Tables(torch.empty(0), torch.empty(0))
+        self._setup = Setup(module, shared, seed, forward_flops, place)
+        self._tables = Tables(torch.empty(0), torch.empty(0))
         self._blocks: list[Tensor] = []  # that stand in the table of samples, one after another
         self._measures = False  # whether workers have been told what they need to measure
         self._on: set[Subjects] = set()  # and which samples they have for it
@@ -140,7 +80,7 @@ class WorkerPool:
         for _ in range(count):
             ours, theirs = context.Pipe()
             given = (theirs, sys.path, names, dict(plugins.named))
-            process = context.Process(target=_work, args=given, daemon=True)
+            process = context.Process(target=work, args=given, daemon=True)
             processes.start(process)
             theirs.close()
             self._pipes.append(ours)
@@ -172,7 +112,7 @@ class WorkerPool:
         ``sizes`` says how long each job is. Raises as `train`.
         """
         self._settle()
-        for number, x, y in self._answers([_DistilOrder(number, job) for number, job in enumerate(jobs)], sizes):
+        for number, x, y in self._answers([DistilOrder(number, job) for number, job in enumerate(jobs)], sizes):
             yield number, (torch.from_numpy(x), torch.from_numpy(y))
 
     def can_measure(self, jobs: Sequence[MeasureJob]) -> bool:
@@ -189,17 +129,17 @@ class WorkerPool:
         ``measurer`` is this process's, and has the samples. Raises as `train`.
         """
         if not self._measures:
-            self._tell(_ToMeasure(self._setup.module, measurer.classes))
+            self._tell(ToMeasure(self._setup.module, measurer.classes))
             self._measures = True
         for on in {job.on for job in jobs} & measurer.samples.keys() - self._on:
             samples = measurer.samples[on]
-            self._tell(_ToMeasureOn(on, replace(samples, x=_shared(samples.x), y=_shared(samples.y))))
+            self._tell(ToMeasureOn(on, replace(samples, x=_shared(samples.x), y=_shared(samples.y))))
             self._on.add(on)
         row_of = self._put([state for job in jobs for state in job.states], 0)
         orders = []
         for number, job in enumerate(jobs):
             rows = tuple(row_of[id(state)] for state in job.states)
-            orders.append(_MeasureOrder(number, rows, job.measurement, job.client, job.first))
+            orders.append(MeasureOrder(number, rows, job.measurement, job.client, job.first))
         yield from self._answers(orders, [measurer.size(job) for job in jobs])
 
     def _tell(self, message: object) -> None:
@@ -256,7 +196,7 @@ class WorkerPool:
         perhaps = "; perhaps memory ran out" if code is not None and code < 0 else ""
         return HflError(f"a training process ended unexpectedly (exit code {code}){perhaps}")
 
-    def _lay_out(self, jobs: Sequence[TrainJob]) -> list[_Order]:
+    def _lay_out(self, jobs: Sequence[TrainJob]) -> list[TrainOrder]:
         """Writes what the jobs read into the tables, and finds rows for what they write."""
         first_row = self._lay_out_samples(jobs)
         outputs = sum(1 if job.own is None else 2 for job in jobs)
@@ -267,7 +207,7 @@ class WorkerPool:
             writes = (free, -1 if job.own is None else free + 1)
             free += 1 if job.own is None else 2
             extra = tuple((first_row[id(x)], y.numpy()) for x, y in job.extra)
-            orders.append(_Order(number, job.bare(), (first, second, third), writes, extra))
+            orders.append(TrainOrder(number, job.bare(), (first, second, third), writes, extra))
         return orders
 
     def _put(self, vectors: Sequence[Tensor], outputs: int) -> dict[int, int]:
@@ -282,7 +222,7 @@ class WorkerPool:
             table[row].copy_(vector)
         return {key: row for row, key in enumerate(once)}
 
-    def _change_tables(self, tables: _Tables) -> None:
+    def _change_tables(self, tables: Tables) -> None:
         self._tables = tables
         self._tell(tables)
 
@@ -338,92 +278,6 @@ def assign_jobs_near(sizes: Sequence[float], homes: Sequence[str], workers: Sequ
         shares[worker].append(number)
         loads[worker] += sizes[number]
     return shares
-
-
-def _work(pipe: Connection, path: list[str], plug_ins: list[str], named: dict[str, str]) -> None:
-    """A worker's whole life: gets ready, waits for orders, says when each job is done; ends when the parent is gone.
-
-    The user's modules are there before the model arrives, which may be of them.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends its workers itself
-    torch.set_num_threads(1)
-    sys.path[:] = path
-    plugins.named.update(named)
-    with contextlib.suppress(EOFError, ConnectionError):
-        try:
-            with plugins.blaming():
-                plugins.load(plug_ins)
-                worker = _Worker(pipe.recv())
-        except HflError as error:  # the answer to the first order; there will be no other
-            pipe.send(error)
-            while True:
-                pipe.recv_bytes()
-        while True:
-            message = pipe.recv()
-            try:
-                with plugins.blaming():
-                    worker.take(message, pipe.send)
-            except HflError as error:
-                pipe.send(error)
-
-
-class _Worker:
-    """What a worker process has: a trainer, and once it is to measure, a measurer."""
-
-    def __init__(self, setup: _Setup) -> None:
-        self._setup = setup
-        self._trainer = Trainer(setup.module, setup.data, setup.seed, setup.forward_flops, setup.place)
-        self._tables = _Tables(torch.empty(0), torch.empty(0))
-        self._measurer: Measurer | None = None
-
-    def take(self, message: Any, tell: Callable[[object], None]) -> None:
-        """Takes what it is given, or follows orders, all of one kind, and tells of each that is done."""
-        match message:
-            case _Tables():
-                self._tables = message
-            case _ToMeasure():
-                setup = self._setup
-                self._measurer = Measurer(message.module, setup.data, message.classes, setup.seed, setup.place)
-            case _ToMeasureOn():
-                self._measuring.samples[message.on] = message.samples
-            case [_Order(), *_]:
-                self._train(message, tell)
-            case [*orders]:
-                for order in orders:
-                    tell(self._done(order))
-
-    def _done(self, order: _DistilOrder | _MeasureOrder) -> object:
-        """What is to be told of an order."""
-        if isinstance(order, _MeasureOrder):
-            return order.number, self._measuring.measure(self._measured(order))
-        data = self._setup.data
-        x, y = distil_client(data.x, data.y, data.parts, order.job, self._setup.seed)
-        return order.number, x.numpy(), y.numpy()
-
-    @property
-    def _measuring(self) -> Measurer:
-        assert self._measurer is not None
-        return self._measurer
-
-    def _train(self, orders: Sequence[_Order], tell: Callable[[object], None]) -> None:
-        table = self._tables.vectors
-        for index, trained in self._trainer.train([self._job(order) for order in orders]):
-            order = orders[index]
-            table[order.writes[0]].copy_(trained.state)
-            if trained.own is not None:
-                table[order.writes[1]].copy_(trained.own)
-            tell(order.number)
-
-    def _job(self, order: _Order) -> TrainJob:
-        weights, shared, own = (None if row < 0 else self._tables.vectors[row] for row in order.reads)
-        assert weights is not None
-        samples = self._tables.samples
-        extra = tuple((samples[row : row + len(y)], torch.from_numpy(y)) for row, y in order.extra)
-        return replace(order.job, weights=weights, shared=shared, own=own, extra=extra)
-
-    def _measured(self, order: _MeasureOrder) -> MeasureJob:
-        states = [self._tables.vectors[row].clone() for row in order.rows]  # a row may begin anywhere (see `measuring`)
-        return MeasureJob(states, order.measurement, order.client, order.first)
 
 
 def _shared(tensor: Tensor) -> Tensor:

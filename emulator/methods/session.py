@@ -250,8 +250,8 @@ class Session:
         client: int | None = None,
     ) -> StepsTo[np.ndarray | None]:
         """What a client reads off models that it has, with its own samples where it is named; ``ask`` as in `work`."""
-        done = yield from self.work(ask, lambda: True)
-        return self.lab.measure(measurement, models, client) if done else None
+        asked = yield from self.work(ask, lambda: self.lab.announce(measurement, models, client))
+        return None if asked is None else self.lab.measure(measurement, models, client)
 
     def distil(self, client: int, params: DistillationParams, flops: float, tag: Tag) -> StepsTo[ReceivedData | None]:
         """A client distils its data to a few images, with so many floating-point operations; in no time where they are 0."""

@@ -268,3 +268,20 @@ def test_a_client_is_named_where_its_samples_are_wanted_and_only_there(
     lab = make(small(PUBLIC))
     with pytest.raises(ValueError, match="a measurement on"):
         lab.measure(kind, [lab.initial()], client)
+
+
+def test_measurements_under_way_are_taken_together_unless_they_are_lost(
+    small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = small(PUBLIC)
+    lab, by_itself = make(loaded), make(loaded)
+    models = [trained(lab, loaded, client) for client in range(4)]
+    held = [lab.announce("class-scores", [model]) for model in models]
+    del held[3]  # its client was lost
+    waves = []
+    measure = lab._engine.measure
+    monkeypatch.setattr(lab._engine, "measure", lambda jobs: waves.append(len(jobs)) or measure(jobs))
+    found = [lab.measure("class-scores", [model]) for model in models]
+    assert waves == [3, 1]
+    alone = [by_itself.measure("class-scores", [trained(by_itself, loaded, client)]) for client in range(4)]
+    assert [a.tobytes() for a in found] == [a.tobytes() for a in alone]
