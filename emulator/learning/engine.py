@@ -33,7 +33,7 @@ from emulator.learning.layers import are_tokens
 from emulator.learning.measured_models import Samples
 from emulator.learning.measuring import EVALUATION_BATCH, MeasureJob, Measurer
 from emulator.learning.sizes import TRAINING_COPIES, fitting
-from emulator.learning.trainer import TrainedState, Trainer, TrainingData, TrainJob, steps_of
+from emulator.learning.trainer import COPIES, TrainedState, Trainer, TrainingData, TrainJob, steps_of
 from emulator.machine import cores
 from emulator.rng import derive
 from emulator.scenario.schema import Scenario
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-WORKERS_AFTER_S = 1.5  # of work in this process: starting workers takes about as long
+WORKERS_AFTER_S = 1.5  # of work in this process: starting workers takes about as long. From 0 down: it waits for them
 
 
 def untrained(scenario: Scenario, shape: tuple[int, ...], classes: int, number: int = 0) -> nn.Module:
@@ -98,6 +98,7 @@ class Engine:
                 self._measurer = Measurer(tested, self._training, arrays.classes, scenario.seed, self._place)
                 self._measurer.samples["test"] = tests
                 self._tested = self._measurer.flat
+                self._untrained = self._tested.state.cpu().clone()
                 self.facts: ModelFacts = model_facts(again, arrays.shape, tokens, key)
             self._pool: workers.WorkerPool | DevicePool | RayPool | None = None
             self._max_workers = max_workers
@@ -114,7 +115,7 @@ class Engine:
 
     def initial(self, number: int = 0) -> Tensor:
         """The state of the untrained model; other numbers are other draws."""
-        return FlatModel(self._fresh(number)).state
+        return FlatModel(self._fresh(number)).state if number else self._untrained.clone()
 
     def zeros(self) -> Tensor:
         """A state of zeros."""
@@ -130,19 +131,41 @@ class Engine:
     def train(self, jobs: Sequence[TrainJob]) -> Iterator[tuple[int, TrainedState]]:
         """Trains all jobs; yields the number of each and its result, in the order in which they end.
 
-        Short runs stay in this process. Once training has taken longer than starting workers does, they take over. A Ray
-        cluster takes every wave of more than one, and so do GPUs, in this process.
+        Short runs stay in this process. Once work has taken longer than starting workers does, or a wave is seen to take twice as
+        long, they start in the background, and take over when they are there. A Ray cluster takes every wave of more than one,
+        and so do GPUs, in this process.
         """
-        trainer, pool = self._trainer, self._workers()
-        if pool is not None and len(jobs) > 1:
-            yield from pool.train(jobs, [steps_of(job, self._training) for job in jobs])
-            return
-        started = time.perf_counter()
+        trainer, left = self._trainer, dict(enumerate(jobs))
+        while left:
+            numbers, wanted = list(left), list(left.values())
+            pool = self._workers() if len(jobs) > 1 else None
+            steps = [steps_of(job, self._training) for job in wanted]
+            results = self._train_here(trainer, wanted, steps) if pool is None else pool.train(wanted, steps)
+            for number, result in results:
+                del left[numbers[number]]
+                yield numbers[number], result
+
+    def _train_here(
+        self, trainer: Trainer, jobs: Sequence[TrainJob], steps: Sequence[int]
+    ) -> Iterator[tuple[int, TrainedState]]:
+        """Trains jobs in this process: all of them, unless workers are there meanwhile and enough is left for them.
+
+        Those that a stack had begun with then are begun anew by the workers.
+        """
+        stacked = any(trainer.stacks(job.rule.params.batch_size) for job in jobs)
+        together = COPIES if stacked else 1
+        wave_s, done, started = 0.0, 0, time.perf_counter()
         with within_memory(self._place, "a training"):
-            for result in trainer.train(jobs):
-                self._spent_s += time.perf_counter() - started
-                yield result
+            for count, (number, result) in enumerate(trainer.train(jobs), 1):
+                took_s = time.perf_counter() - started
+                self._spent_s += took_s
+                wave_s, done = wave_s + took_s, done + steps[number]
+                yield number, result
                 started = time.perf_counter()
+                if len(jobs) - count > 2 * together:
+                    ahead_s = wave_s / max(done, 1) * (sum(steps) - done) if count >= together else 0.0
+                    if self._workers(ahead_s) is not None:
+                        return
 
     @cached_property
     def _trainer(self) -> Trainer:
@@ -158,7 +181,7 @@ class Engine:
         Raises `InputError` where a run with them would fail, or its figures would mean nothing.
         """
         data, key, classes = self._training, key_of(self._scenario), self.data.arrays.classes
-        state = self._tested.state.cpu().clone()  # that of the untrained model, as long as nothing was tested
+        state = self._untrained.clone()
         sizes = [len(part) for part in self.data.parts]
         most = min([trial.SAMPLES, *(rule.params.batch_size for _, rule in rules)])
         rows = np.array(list(itertools.islice(itertools.chain.from_iterable(self.data.parts), most)))
@@ -192,8 +215,11 @@ class Engine:
         """What a trainer needs to know, beside model and data."""
         return self._scenario.seed, self.facts.forward_flops
 
-    def _workers(self) -> workers.WorkerPool | DevicePool | RayPool | None:
-        """The worker processes, once there was enough to do for them, or those of the cluster, or the GPUs."""
+    def _workers(self, ahead_s: float = 0.0) -> workers.WorkerPool | DevicePool | RayPool | None:
+        """The worker processes, once there was enough to do for them and they are there, or those of the cluster, or the GPUs.
+
+        ``ahead_s`` is how long the wave would take from now on in this process.
+        """
         if self._pool is None and self._backend == "ray":
             from emulator.learning.ray_pool import RayPool
 
@@ -201,17 +227,21 @@ class Engine:
         if self._pool is None and self._place.device.type != "cpu":
             self._pool = DevicePool(self._places, self._fresh(), self._training, *self._ground())
         count = cores() if self._max_workers is None else self._max_workers
-        if self._pool is None and count > 1 and self._spent_s > WORKERS_AFTER_S:
+        enough = self._spent_s > WORKERS_AFTER_S or ahead_s > 2 * WORKERS_AFTER_S
+        if self._pool is None and count > 1 and enough:
             alone = plugins.only_here(self._scenario)
             why = alone and f"{alone}, which other processes do not import"
-            if not why and (cannot := workers.cannot_travel(self._fresh())):
+            module = self._fresh()
+            if not why and (cannot := workers.cannot_travel(module)):
                 why = f"the model cannot be sent to others: {cannot}"
             if why:
                 log.warning("clients are trained in one process, because %s", why)
                 self._max_workers = 1
                 return None
             modules = plugins.modules_of(self._scenario)
-            self._pool = workers.WorkerPool(count, self._fresh(), self._given, *self._ground(), modules, self._place)
+            self._pool = workers.WorkerPool(count, module, self._given, *self._ground(), modules, self._place)
+        if isinstance(self._pool, workers.WorkerPool) and not self._pool.ready(None if WORKERS_AFTER_S <= 0 else 0.0):
+            return None
         return self._pool
 
     def evaluate(self, states: Sequence[Tensor]) -> list[tuple[float, float]]:

@@ -93,7 +93,7 @@ class Setup:
 
 
 def work(pipe: Connection, path: list[str], plug_ins: list[str], named: dict[str, str]) -> None:
-    """A worker's whole life: gets ready, waits for orders, says when each job is done; ends when the parent is gone.
+    """A worker's whole life: says that it is there, waits for orders, says when each job is done; ends when the parent is gone.
 
     The user's modules are there before the model arrives, which may be of them.
     """
@@ -105,8 +105,9 @@ def work(pipe: Connection, path: list[str], plug_ins: list[str], named: dict[str
         try:
             with plugins.blaming():
                 plugins.load(plug_ins)
+                pipe.send(None)  # it is there
                 worker = _Worker(pipe.recv())
-        except HflError as error:  # the answer to the first order; there will be no other
+        except HflError as error:  # the answer to whatever is asked first; there will be no other
             pipe.send(error)
             while True:
                 pipe.recv_bytes()

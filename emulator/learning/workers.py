@@ -5,6 +5,8 @@ rows that grows as needed, samples that jobs bring along in another that is made
 messages carry row numbers only. Data and model go to a worker once, when it starts, and test and public samples when they are
 first needed; samples stand in shared memory, once for all processes. Who trains what changes no result (see
 `emulator.learning.trainer`). Workers distil clients' data, and evaluate and measure models, too.
+
+They start in the background: importing torch takes them a second or two, in which their parent may do what it likes.
 """
 
 from __future__ import annotations
@@ -14,9 +16,11 @@ import io
 import itertools
 import multiprocessing
 import pickle
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import FunctionType
@@ -77,15 +81,30 @@ class WorkerPool:
         self._pipes: list[Connection] = []
         self._left: list[int] = [0] * count  # answers that each of them owes
         self._processes = []
-        for _ in range(count):
-            ours, theirs = context.Pipe()
-            given = (theirs, sys.path, names, dict(plugins.named))
-            process = context.Process(target=work, args=given, daemon=True)
-            processes.start(process)
-            theirs.close()
-            self._pipes.append(ours)
-            self._processes.append(process)
-        self._tell(self._setup)
+        self._absent: list[Connection] = []  # of those who have not said yet that they are there
+        with _interrupts_blocked():
+            for _ in range(count):
+                ours, theirs = context.Pipe()
+                given = (theirs, sys.path, names, dict(plugins.named))
+                process = context.Process(target=work, args=given, daemon=True)
+                processes.start(process)
+                theirs.close()
+                self._pipes.append(ours)
+                self._processes.append(process)
+        self._absent += self._pipes
+
+    def ready(self, wait_s: float | None = 0.0) -> bool:
+        """Whether all workers are there, after waiting for them so long (None: for as long as it takes).
+
+        Raises as `train` where one of them could not start.
+        """
+        while self._absent and (here := wait(self._absent, wait_s)):
+            for pipe in here:
+                assert isinstance(pipe, Connection)
+                self._receive(pipe)
+                self._absent.remove(pipe)
+                self._send(pipe, self._setup)
+        return not self._absent
 
     def close(self) -> None:
         """Ends the workers."""
@@ -100,6 +119,7 @@ class WorkerPool:
 
         Raises the `HflError` that a worker raised, or one of its own where a worker died.
         """
+        self._settle()
         orders = self._lay_out(jobs)
         for number in self._answers(orders, steps):
             state, own = orders[number].writes
@@ -128,6 +148,7 @@ class WorkerPool:
 
         ``measurer`` is this process's, and has the samples. Raises as `train`.
         """
+        self._settle()
         if not self._measures:
             self._tell(ToMeasure(self._setup.module, measurer.classes))
             self._measures = True
@@ -155,7 +176,8 @@ class WorkerPool:
         yield from self._owed()
 
     def _settle(self) -> None:
-        """Waits until no worker is at work for a wave that an error ended. What they answer is dropped."""
+        """Waits until all workers are there, and none is at work for a wave that an error ended. What these answer is dropped."""
+        self.ready(None)
         while any(self._left):
             with contextlib.suppress(HflError):
                 for _ in self._owed():
@@ -212,7 +234,6 @@ class WorkerPool:
 
     def _put(self, vectors: Sequence[Tensor], outputs: int) -> dict[int, int]:
         """Writes vectors into the table, each once, with so many rows left behind them; the row of each, by its id."""
-        self._settle()
         once = {id(v): v for v in vectors}
         table, rows, width = self._tables.vectors, len(once) + outputs, len(vectors[0]) if vectors else 0
         if rows and (len(table) < rows or table.shape[1] != width):
@@ -278,6 +299,20 @@ def assign_jobs_near(sizes: Sequence[float], homes: Sequence[str], workers: Sequ
         shares[worker].append(number)
         loads[worker] += sizes[number]
     return shares
+
+
+@contextlib.contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """A block that starts processes which Ctrl-C does not reach, not even while they import; here it comes after the block."""
+    if sys.platform == "win32":
+        yield
+        return
+    resource_tracker.ensure_running()  # which would undo the block, if it began in it
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _shared(tensor: Tensor) -> Tensor:
