@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 WORKERS_AFTER_S = 1.5  # of work in this process: starting workers takes about as long. From 0 down: it waits for them
+LONG = 3  # of work to come: so many times as much, and workers start at once
 
 
 def untrained(scenario: Scenario, shape: tuple[int, ...], classes: int, number: int = 0) -> nn.Module:
@@ -103,7 +104,8 @@ class Engine:
             self._pool: workers.WorkerPool | DevicePool | RayPool | None = None
             self._max_workers = max_workers
             self._backend = backend
-            self._spent_s = 0.0
+            self._spent_s = 0.0  # on work in this process
+            self._ahead_s = 0.0  # that is known to come, if it were done in this process
             self._undone = undone.pop_all()
 
     def _there(self, array: np.ndarray) -> Tensor:
@@ -131,9 +133,9 @@ class Engine:
     def train(self, jobs: Sequence[TrainJob]) -> Iterator[tuple[int, TrainedState]]:
         """Trains all jobs; yields the number of each and its result, in the order in which they end.
 
-        Short runs stay in this process. Once work has taken longer than starting workers does, or a wave is seen to take twice as
-        long, they start in the background, and take over when they are there. A Ray cluster takes every wave of more than one,
-        and so do GPUs, in this process.
+        Short runs stay in this process. Once work has taken longer than starting workers does, or the time of a step and what is
+        known to come say that the run is long, they start in the background, and take over when they are there. A Ray cluster
+        takes every wave of more than one, and so do GPUs, in this process.
         """
         trainer, left = self._trainer, dict(enumerate(jobs))
         while left:
@@ -162,10 +164,19 @@ class Engine:
                 wave_s, done = wave_s + took_s, done + steps[number]
                 yield number, result
                 started = time.perf_counter()
-                if len(jobs) - count > 2 * together:
-                    ahead_s = wave_s / max(done, 1) * (sum(steps) - done) if count >= together else 0.0
-                    if self._workers(ahead_s) is not None:
-                        return
+                if len(jobs) > 1 and count >= min(
+                    together, len(jobs)
+                ):  # sooner it says little of how long a step takes
+                    waves = 1 + self._rounds_after(jobs)
+                    self._ahead_s = wave_s / max(done, 1) * (sum(steps) * waves - done)
+                if len(jobs) - count > 2 * together and self._workers() is not None:
+                    return
+
+    def _rounds_after(self, jobs: Sequence[TrainJob]) -> int:
+        """How many rounds come after that of a wave, each with such a wave at least; 0 where that is not known."""
+        stop, now = self._scenario.stop, max(job.round for job in jobs)
+        sure = (stop.time, stop.cost, stop.bytes, stop.accuracy) == (None,) * 4
+        return max(0, stop.rounds - now) if stop.rounds is not None and sure and now > 0 else 0
 
     @cached_property
     def _trainer(self) -> Trainer:
@@ -215,11 +226,8 @@ class Engine:
         """What a trainer needs to know, beside model and data."""
         return self._scenario.seed, self.facts.forward_flops
 
-    def _workers(self, ahead_s: float = 0.0) -> workers.WorkerPool | DevicePool | RayPool | None:
-        """The worker processes, once there was enough to do for them and they are there, or those of the cluster, or the GPUs.
-
-        ``ahead_s`` is how long the wave would take from now on in this process.
-        """
+    def _workers(self) -> workers.WorkerPool | DevicePool | RayPool | None:
+        """The worker processes, once there was enough to do for them and they are there, or those of the cluster, or the GPUs."""
         if self._pool is None and self._backend == "ray":
             from emulator.learning.ray_pool import RayPool
 
@@ -227,7 +235,7 @@ class Engine:
         if self._pool is None and self._place.device.type != "cpu":
             self._pool = DevicePool(self._places, self._fresh(), self._training, *self._ground())
         count = cores() if self._max_workers is None else self._max_workers
-        enough = self._spent_s > WORKERS_AFTER_S or ahead_s > 2 * WORKERS_AFTER_S
+        enough = self._spent_s > WORKERS_AFTER_S or self._ahead_s > LONG * WORKERS_AFTER_S
         if self._pool is None and count > 1 and enough:
             alone = plugins.only_here(self._scenario)
             why = alone and f"{alone}, which other processes do not import"

@@ -57,15 +57,17 @@ def test_workers_take_over_in_the_middle_of_a_wave_and_change_no_bit(
     alone.close()
 
 
-def test_a_short_run_starts_no_workers_and_a_long_wave_does_before_it_ends(
-    small: Small, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("stop", "long"), [("{rounds: 2}", False), ("{rounds: 10000000}", True), ("{accuracy: 0.9}", False)]
+)
+def test_workers_start_at_once_where_the_run_is_known_to_be_long(
+    small: Small, monkeypatch: pytest.MonkeyPatch, stop: str, long: bool
 ) -> None:
-    loaded = small(f"topology.clients={CLIENTS}")
+    monkeypatch.setattr(engine_module, "WORKERS_AFTER_S", 1000.0)  # whatever the machine has to do beside
+    loaded = small(f"topology.clients={CLIENTS}", f"stop={stop}")
     engine = Engine(loaded.scenario, ClientData(loaded.scenario), 2)
     assert len(dict(engine.train(jobs_of(engine, loaded)))) == CLIENTS
-    assert engine._pool is None
-    engine._workers(ahead_s=2.1 * engine_module.WORKERS_AFTER_S)
-    assert isinstance(engine._pool, WorkerPool)
+    assert isinstance(engine._pool, WorkerPool) is long
     engine.close()
 
 
