@@ -154,8 +154,8 @@ class Engine:
 
         Those that a stack had begun with then are begun anew by the workers.
         """
-        stacked = any(trainer.stacks(job.rule.params.batch_size) for job in jobs)
-        together = COPIES if stacked else 1
+        together = COPIES if any(trainer.stacks(job.rule.params.batch_size) for job in jobs) else 1
+        all_steps = sum(steps) * (1 + self._rounds_after(jobs))
         wave_s, done, started = 0.0, 0, time.perf_counter()
         with within_memory(self._place, "a training"):
             for count, (number, result) in enumerate(trainer.train(jobs), 1):
@@ -164,11 +164,10 @@ class Engine:
                 wave_s, done = wave_s + took_s, done + steps[number]
                 yield number, result
                 started = time.perf_counter()
-                if len(jobs) > 1 and count >= min(
-                    together, len(jobs)
+                if (
+                    min(together, len(jobs)) <= count and len(jobs) > 1
                 ):  # sooner it says little of how long a step takes
-                    waves = 1 + self._rounds_after(jobs)
-                    self._ahead_s = wave_s / max(done, 1) * (sum(steps) * waves - done)
+                    self._ahead_s = wave_s / max(done, 1) * (all_steps - done)
                 if len(jobs) - count > 2 * together and self._workers() is not None:
                     return
 
@@ -234,9 +233,8 @@ class Engine:
             self._pool = RayPool(self._max_workers, self._fresh(), self._given, *self._ground(), self._place)
         if self._pool is None and self._place.device.type != "cpu":
             self._pool = DevicePool(self._places, self._fresh(), self._training, *self._ground())
-        count = cores() if self._max_workers is None else self._max_workers
         enough = self._spent_s > WORKERS_AFTER_S or self._ahead_s > LONG * WORKERS_AFTER_S
-        if self._pool is None and count > 1 and enough:
+        if self._pool is None and enough and (count := self._max_workers or cores()) > 1:
             alone = plugins.only_here(self._scenario)
             why = alone and f"{alone}, which other processes do not import"
             module = self._fresh()
@@ -284,10 +282,12 @@ class Engine:
         """Does jobs here or, once there are workers, there; those on a GPU, or of a run on a cluster, always here."""
         local = self._backend == "local" and self._place.device.type == "cpu"
         for number, job in enumerate(jobs):
-            pool, left = self._workers() if local else None, jobs[number:]
-            if isinstance(pool, workers.WorkerPool) and len(left) > 1 and pool.can_measure(left):
-                yield from ((number + n, found) for n, found in pool.measure(left, self._measurer))
-                return
+            pool = self._workers() if local and number + 1 < len(jobs) else None
+            if isinstance(pool, workers.WorkerPool):
+                if pool.can_measure(jobs):
+                    yield from ((number + n, found) for n, found in pool.measure(jobs[number:], self._measurer))
+                    return
+                local = False
             started = time.perf_counter()
             found = self._measurer.measure(job)
             self._spent_s += time.perf_counter() - started

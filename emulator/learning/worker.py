@@ -67,18 +67,11 @@ class Tables:
 
 @dataclass(frozen=True)
 class ToMeasure:
-    """What a worker needs to measure: a module of its own, and the number of labels."""
+    """What a worker needs to measure: a module of its own, the number of labels, and samples that are not a client's."""
 
     module: nn.Module
     classes: int
-
-
-@dataclass(frozen=True)
-class ToMeasureOn:
-    """Samples that measurements read."""
-
-    on: Subjects
-    samples: Samples
+    samples: dict[Subjects, Samples]
 
 
 @dataclass(frozen=True)
@@ -137,8 +130,7 @@ class _Worker:
             case ToMeasure():
                 setup = self._setup
                 self._measurer = Measurer(message.module, setup.data, message.classes, setup.seed, setup.place)
-            case ToMeasureOn():
-                self._measuring.samples[message.on] = message.samples
+                self._measurer.samples.update(message.samples)
             case [TrainOrder(), *_]:
                 self._train(message, tell)
             case [*orders]:
@@ -148,15 +140,14 @@ class _Worker:
     def _done(self, order: DistilOrder | MeasureOrder) -> object:
         """What is to be told of an order."""
         if isinstance(order, MeasureOrder):
-            return order.number, self._measuring.measure(self._measured(order))
+            assert self._measurer is not None
+            # Copies: a row may begin anywhere (see `measuring`).
+            states = [self._tables.vectors[row].clone() for row in order.rows]
+            found = self._measurer.measure(MeasureJob(states, order.measurement, order.client, order.first))
+            return order.number, found
         data = self._setup.data
         x, y = distil_client(data.x, data.y, data.parts, order.job, self._setup.seed)
         return order.number, x.numpy(), y.numpy()
-
-    @property
-    def _measuring(self) -> Measurer:
-        assert self._measurer is not None
-        return self._measurer
 
     def _train(self, orders: Sequence[TrainOrder], tell: Callable[[object], None]) -> None:
         table = self._tables.vectors
@@ -173,7 +164,3 @@ class _Worker:
         samples = self._tables.samples
         extra = tuple((samples[row : row + len(y)], torch.from_numpy(y)) for row, y in order.extra)
         return replace(order.job, weights=weights, shared=shared, own=own, extra=extra)
-
-    def _measured(self, order: MeasureOrder) -> MeasureJob:
-        states = [self._tables.vectors[row].clone() for row in order.rows]  # a row may begin anywhere (see `measuring`)
-        return MeasureJob(states, order.measurement, order.client, order.first)

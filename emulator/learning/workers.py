@@ -44,7 +44,6 @@ from emulator.learning.worker import (
     Setup,
     Tables,
     ToMeasure,
-    ToMeasureOn,
     TrainOrder,
     work,
 )
@@ -76,12 +75,10 @@ class WorkerPool:
         self._setup = Setup(module, shared, seed, forward_flops, place)
         self._tables = Tables(torch.empty(0), torch.empty(0))
         self._blocks: list[Tensor] = []  # that stand in the table of samples, one after another
-        self._measures = False  # whether workers have been told what they need to measure
-        self._on: set[Subjects] = set()  # and which samples they have for it
+        self._on: set[Subjects] | None = None  # the samples that workers have to measure on, once they measure
         self._pipes: list[Connection] = []
         self._left: list[int] = [0] * count  # answers that each of them owes
         self._processes = []
-        self._absent: list[Connection] = []  # of those who have not said yet that they are there
         with _interrupts_blocked():
             for _ in range(count):
                 ours, theirs = context.Pipe()
@@ -91,7 +88,7 @@ class WorkerPool:
                 theirs.close()
                 self._pipes.append(ours)
                 self._processes.append(process)
-        self._absent += self._pipes
+        self._absent = list(self._pipes)  # of those who have not said yet that they are there
 
     def ready(self, wait_s: float | None = 0.0) -> bool:
         """Whether all workers are there, after waiting for them so long (None: for as long as it takes).
@@ -137,11 +134,9 @@ class WorkerPool:
 
     def can_measure(self, jobs: Sequence[MeasureJob]) -> bool:
         """Whether workers can do these jobs: they have the measurements, and none needs features, which take a training."""
-        plugins_of = {job.measurement.kind: job.measurement.plugin for job in jobs if job.measurement is not None}
-        return all(
-            plugin.facts.on != "everybody" and (plugin.ours or plugin.function.__module__ in self._modules)
-            for plugin in plugins_of.values()
-        )
+        used = {job.measurement.kind: job.measurement.plugin for job in jobs if job.measurement is not None}.values()
+        here = [p for p in used if p.facts.on == "everybody" or not (p.ours or p.function.__module__ in self._modules)]
+        return not here
 
     def measure(self, jobs: Sequence[MeasureJob], measurer: Measurer) -> Iterator[tuple[int, np.ndarray]]:
         """Does what `Measurer.measure` does; yields the number of each job and its result, in the order in which they end.
@@ -149,13 +144,13 @@ class WorkerPool:
         ``measurer`` is this process's, and has the samples. Raises as `train`.
         """
         self._settle()
-        if not self._measures:
-            self._tell(ToMeasure(self._setup.module, measurer.classes))
-            self._measures = True
-        for on in {job.on for job in jobs} & measurer.samples.keys() - self._on:
-            samples = measurer.samples[on]
-            self._tell(ToMeasureOn(on, replace(samples, x=_shared(samples.x), y=_shared(samples.y))))
-            self._on.add(on)
+        wanted = {job.on for job in jobs} & measurer.samples.keys()
+        if self._on is None or not wanted <= self._on:
+            self._on = wanted | (self._on or set())
+            samples = {
+                on: replace(s, x=_shared(s.x), y=_shared(s.y)) for on, s in measurer.samples.items() if on in self._on
+            }
+            self._tell(ToMeasure(self._setup.module, measurer.classes, samples))
         row_of = self._put([state for job in jobs for state in job.states], 0)
         orders = []
         for number, job in enumerate(jobs):
