@@ -14,6 +14,7 @@ import pytest
 import torch
 from patience import PATIENCE_S
 
+from emulator.errors import HflError
 from emulator.learning import engine as engine_module
 from emulator.learning.clients import ClientData
 from emulator.learning.engine import Engine
@@ -109,3 +110,11 @@ def test_workers_that_start_end_when_their_parent_is_killed() -> None:
     while any(Path("/proc", number).exists() for number in numbers):
         assert time.monotonic() < end, "workers are left behind"
         time.sleep(0.1)
+
+
+def test_a_worker_that_dies_while_it_starts_is_reported() -> None:
+    pool = made()
+    pool._processes[1].kill()
+    with pytest.raises(HflError, match=r"a training process ended unexpectedly \(exit code -9\)"):
+        pool.ready(None)
+    pool.close()
