@@ -101,6 +101,7 @@ class Engine:
             self._max_workers = max_workers
             self._backend = backend
             self._spent_s = 0.0
+            self._looked_at: set[int] = set()  # batch sizes
             self._undone = undone.pop_all()
 
     def _there(self, array: np.ndarray) -> Tensor:
@@ -131,6 +132,7 @@ class Engine:
         Short runs stay in this process. Once training has taken longer than starting workers does, they take over. A Ray
         cluster takes every wave of more than one, and so do GPUs, in this process.
         """
+        self._warn_of_loops(jobs)
         trainer, pool = self._trainer, self._workers()
         if pool is not None and len(jobs) > 1:
             yield from pool.train(jobs, [steps_of(job, self._training) for job in jobs])
@@ -144,11 +146,17 @@ class Engine:
 
     @cached_property
     def _trainer(self) -> Trainer:
-        trainer = Trainer(self._fresh(), self._training, *self._ground(), self._place)
-        if trainer.why_not_stacked:
-            why = trainer.why_not_stacked
-            log.warning("clients are trained one after another, because the model cannot be stacked: %s", why)
-        return trainer
+        return Trainer(self._fresh(), self._training, self._scenario.seed, self.facts.forward_flops, self._place)
+
+    def _warn_of_loops(self, jobs: Sequence[TrainJob]) -> None:
+        """Says once where clients train one after another although their model is small, why, and what that costs."""
+        sizes = {job.rule.params.batch_size for job in jobs} - self._looked_at
+        self._looked_at |= sizes
+        if why := next(filter(None, map(self._trainer.why_one_by_one, sorted(sizes))), ""):
+            log.warning(
+                "clients are trained one after another, because %s; small models train about twice to four times as fast side by "
+                "side (docs/engine.md)", why,
+            )  # fmt: skip
 
     def try_out(self, rules: Sequence[tuple[str, LocalRule]]) -> None:
         """Tries the model and these local rules, with their keys, on a few samples (see `emulator.learning.trial`).
@@ -167,8 +175,7 @@ class Engine:
         for own_key, rule in rules:
             with plugins.blaming(f"local update '{rule.kind}'"):
                 trial.try_rule(self._trainer, state, few, rule, (key, own_key))
-            if not self._trainer.stacks(rule.params.batch_size):
-                trial.warn_of_single_samples(self._tested, state, data, sizes, rule.params.batch_size, key)
+            trial.warn_of_single_samples(self._tested, state, data, sizes, rule.params.batch_size, key)
 
     def distil(self, wanted: Sequence[tuple[int, DistillationParams]]) -> Iterator[tuple[int, Block]]:
         """Distils the data of clients; yields the number of each and its images and labels, in the order in which they end."""
@@ -188,7 +195,7 @@ class Engine:
 
     def _ground(self) -> tuple[int, float]:
         """What a trainer needs to know, beside model and data."""
-        return self._scenario.seed, self.facts.forward_flops
+        return self._scenario.seed, self._trainer.claimed_flops
 
     def _workers(self) -> workers.WorkerPool | DevicePool | RayPool | None:
         """The worker processes, once there was enough to do for them, or those of the cluster, or the GPUs."""

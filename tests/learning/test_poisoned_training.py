@@ -42,7 +42,8 @@ def swapped_by_hand() -> TrainingData:
 @pytest.mark.parametrize("rule", ["sgd", "scaffold"])
 @pytest.mark.parametrize("stacked", [True, False])
 def test_attackers_train_as_on_labels_swapped_by_hand(stacked: bool, rule: str) -> None:
-    by_hand = Trainer(fresh(*MODEL), swapped_by_hand(), 3, 0.0 if stacked else 1e30)
+    by_hand = make_trainer(*MODEL, stacked=stacked)
+    by_hand.data = swapped_by_hand()
     ours = results(make_trainer(*MODEL, stacked=stacked), poisoned(rule))
     theirs = results(by_hand, make_jobs(*MODEL, rule, list(range(len(SIZES)))))
     clean = results(make_trainer(*MODEL, stacked=stacked), make_jobs(*MODEL, rule, list(range(len(SIZES)))))
