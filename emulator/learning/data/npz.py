@@ -53,7 +53,7 @@ def _check(params: NpzParams) -> None:
 @data_sets.register(
     "npz",
     NpzParams,
-    DataSetFacts(fingerprint=_fingerprint, check=_check, owners="whose file has an array 'user_train'"),
+    DataSetFacts(fingerprint=_fingerprint, check=_check, owners="whose file has an array 'user_train'", prepared=1),
 )
 def npz(params: NpzParams) -> ArraySet:
     """Arrays of your own from a .npz file: x_train, y_train, x_test, y_test.
