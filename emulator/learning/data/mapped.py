@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import mmap
 import os
 import shutil
@@ -22,6 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
+
+from emulator.machine import memory_bytes
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -169,6 +172,10 @@ def _map(
     flags: int = mmap.MAP_PRIVATE | _NO_RESERVE,
 ) -> np.ndarray:
     pages = mmap.mmap(descriptor, 0, flags=flags)
+    if len(pages) > (memory_bytes() or math.inf) / 2 and hasattr(mmap, "MADV_RANDOM"):
+        pages.madvise(
+            mmap.MADV_RANDOM
+        )  # the samples of a batch are anywhere: what is read ahead is dropped before it is used
     array: np.ndarray = np.ndarray(shape, dtype, buffer=pages, offset=offset)
     start = array.ctypes.data - offset
     _files[start] = _Mapped(len(pages), os.dup(descriptor))

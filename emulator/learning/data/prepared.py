@@ -14,6 +14,7 @@ import importlib.metadata
 import json
 import logging
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,6 +39,7 @@ FACTS = "entry.json"  # in every folder; the time of its last change is that of 
 SAMPLES = ("x_train", "x_test")  # are mapped; all else is read
 OTHERS = ("y_train", "y_test", "owners", "test_owners")
 _TROUBLE = (OSError, HflError, NotImplementedError)  # of a disk; the last, where it knows no locks
+_NAME = re.compile("[0-9a-f]{40}")
 _warned: set[Path] = set()
 
 
@@ -67,12 +69,14 @@ def limit_bytes() -> float:
 
 def entries() -> list[Entry]:
     """All sets that are kept, the one that was used last at the end."""
-    found = []
     folder = place()
-    for facts in [] if folder is None or not folder.is_dir() else folder.glob(f"[!.]*/{FACTS}"):
-        with contextlib.suppress(OSError):
-            size = sum(file.stat().st_size for file in facts.parent.iterdir())
-            found.append(Entry(facts.parent, _kind(facts), size, facts.stat().st_mtime))
+    found = []
+    for each in [] if folder is None or not folder.is_dir() else folder.iterdir():
+        if _NAME.fullmatch(each.name):  # the folder is the user's to choose: other things may be in it
+            with contextlib.suppress(OSError):
+                facts = each / FACTS
+                size = sum(file.stat().st_size for file in each.iterdir())
+                found.append(Entry(each, _kind(facts), size, facts.stat().st_mtime if facts.is_file() else 0.0))
     return sorted(found, key=lambda entry: entry.used_s)
 
 
@@ -151,8 +155,8 @@ def _prepared(chosen: DataSetChoice, entry: Path, content: str, most: float) -> 
             _make_room(most - size)
             aside.rename(entry)
         except _TROUBLE as error:
-            _warn(entry.parent, error)
-            return arrays
+            if not entry.exists():  # where locks do not work, another process may have been quicker
+                _warn(entry.parent, error)
         return _opened(entry) or arrays
 
 
@@ -252,7 +256,7 @@ def _sweep(folder: Path, held: str = "") -> None:
 
 def _kind(facts: Path) -> str:
     try:
-        return str((read_json(facts) or {}).get("kind", ""))
+        return str((read_json(facts) or {}).get("kind", "damaged"))
     except InputError:
         return "damaged"
 
