@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from data_samples import choose, in_processes, own_npz, same
-from scenario.command import TINY
+from scenario.command import TINY, hfl
 from torch import nn
 
 from emulator.contracts.learning import LocalRuleChoice, local_rules, models
@@ -150,3 +150,19 @@ def test_training_has_little_of_a_large_set_in_memory(tmp_path: Path, monkeypatc
     ((small_bytes, large_bytes),) = in_processes(SCRIPT, 1)
     assert large.x_train.nbytes > 200e6
     assert large_bytes - small_bytes < 40e6  # pages around the samples of the clients; the system can drop them
+
+
+def test_a_run_has_the_same_metrics_whether_its_samples_are_mapped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_npz(tmp_path / "own.npz", samples=200)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s.yaml").write_text(TINY)
+    changes = ("data.set={kind: npz, path: own.npz}", "data.partition={kind: rotation, degrees: [0, 90], of: iid}")
+    words = [word for change in changes for word in ("--set", change)]
+    for out, place in (("memory", "off"), ("cold", "kept"), ("warm", "kept")):
+        monkeypatch.setenv(prepared.PLACE, place)
+        assert hfl("run", "s.yaml", "--no-memo", "--workers", "1", "--out", out, *words).code == 0
+    metrics = {(tmp_path / out / "metrics.csv").read_bytes() for out in ("memory", "cold", "warm")}
+    assert len(metrics) == 1
+    assert len(list((tmp_path / "kept").glob("*/x_train.npy"))) == 1

@@ -18,7 +18,6 @@ import weakref
 from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from multiprocessing import reduction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -110,6 +109,8 @@ class _Travelling:
     dtype: np.dtype[Any]
 
     def __reduce__(self) -> tuple[Any, ...]:
+        from multiprocessing import reduction
+
         return _arrived, (reduction.DupFd(self.descriptor), self.offset, self.shape, self.dtype)
 
 
