@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from emulator import plugins, processes
 from emulator.errors import HflError
+from emulator.learning.data.mapped import travelling
 from emulator.learning.device import HOST, Place
 from emulator.learning.distillation import DistilJob, distil_client
 from emulator.learning.extra_samples import Block
@@ -77,7 +78,8 @@ class WorkerPool:
         plug_ins: Sequence[str] | None = None,
         place: Place = HOST,
     ) -> None:
-        shared = TrainingData(_shared(data.x), _shared(data.y), data.parts)
+        samples = travelling(data.x)
+        shared = TrainingData(_shared(data.x) if samples is None else samples, _shared(data.y), data.parts)
         context = multiprocessing.get_context("spawn")
         self._table = torch.empty(0)
         self._blocks: list[Tensor] = []  # that stand in the table of samples, one after another
