@@ -12,7 +12,7 @@ from emulator.learning.extra_samples import fetch
 from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory
 from emulator.learning.recipes import LocalTraining
-from emulator.learning.trainer import Trainer, TrainingData, TrainJob
+from emulator.learning.trainer import TrainingData, TrainJob
 from emulator.learning.workers import WorkerPool
 from emulator.scenario import Loaded
 from tests.learning.test_trainer import MODELS, SIZES, TOLERANCE, fresh, make_data, make_jobs, make_trainer, results

@@ -98,7 +98,7 @@ def same(one: TrainedState, other: TrainedState) -> bool:
 
 
 def agree(one: Tensor, other: Tensor) -> bool:
-    """To rounding; but a value next to a kink (of a ReLU, between two maxima) may fall to its other side, and move a few weights."""
+    """To rounding; a value next to a kink (of a ReLU, between two maxima) may fall to its other side and move a few weights."""
     apart = (one - other).abs()
     return float((apart >= TOLERANCE).double().mean()) < 0.002 and float(apart.max()) < 1e-3
 
