@@ -14,157 +14,150 @@ from torch import Tensor, nn
 
 from emulator.learning.drawing import OwnDropout
 from emulator.learning.stack_functions import Function, Graph
-from emulator.learning.stack_operations import CHANNELS, Batch, Gradients, Operation, SingleValueError, Weights, total
+from emulator.learning.stack_operations import CHANNELS, Batch, Gradients, Operation, SingleValueError, Weights, aten
 
 
-class Normalisation(Operation):
-    """Values less their mean and divided by their deviation, of channels; then scaled and shifted by parameters, if any.
-
-    A subclass says over what. All sums run over rows of memory, in an order that no neighbour changes: torch's own kernels
-    round by where in the stack a copy stands.
-    """
+class GroupNormalisation(Operation):
+    """Group normalisation, of channels."""
 
     takes = gives = CHANNELS
     owns_result = True
 
-    def __init__(self, weight: Weights | None, bias: Weights | None, eps: float) -> None:
+    def __init__(self, part: nn.GroupNorm, copies: int, weight: Weights | None, bias: Weights | None) -> None:
         super().__init__(weight, bias)
-        self._weight, self._bias, self._eps = weight, bias, eps
-
-    def _sum(self, x: Tensor) -> Tensor:
-        """Of [n, pixels, channels]: the sums by channel, [channels] or [n, channels], which `_mean` and parameters take."""
-        raise NotImplementedError
-
-    def _mean(self, sums: Tensor) -> Tensor:
-        """The means over all values that are normalised together, to be spread over [n, pixels, channels]."""
-        raise NotImplementedError
-
-    def _normalise(self, x: Tensor) -> Tensor:
-        """Of channels, as channels; keeps what the backward pass needs."""
-        flat = _pixels(x)
-        self._average = self._mean(self._sum(flat))
-        centred = flat - self._average
-        self._variance = self._mean(self._sum(centred.square()))
-        self._inverse = (self._variance + self._eps).rsqrt()
-        self._normal = centred.mul_(self._inverse)
-        return _image(self._scaled(self._normal), x)
-
-    def _scaled(self, normal: Tensor) -> Tensor:
-        if self._weight is None:
-            return normal.clone()
-        bias = torch.zeros_like(self._weight.merged) if self._bias is None else self._bias.merged
-        return torch.addcmul(bias, normal, self._weight.merged)
-
-    def backward(self, gradient: Tensor, wanted: Sequence[bool]) -> Gradients:
-        """The gradient of values that are normalised by their own statistics."""
-        flat = _pixels(gradient)
-        sums, products = self._sum(flat), self._sum(flat * self._normal)
-        weight = self._take(sums, products)
-        if weight is not None:
-            flat, sums, products = flat * weight, sums * weight, products * weight
-        found = torch.addcmul(flat - self._mean(sums), self._normal, self._mean(products), value=-1)
-        return [_image(found.mul_(self._inverse), gradient)]
-
-    def _take(self, sums: Tensor, products: Tensor) -> Tensor | None:
-        """Notes the gradients of the parameters; the values of the weights."""
-        if self._bias is not None:
-            self._bias.take(sums if sums.dim() == 1 else total(sums, 0))
-        if self._weight is None:
-            return None
-        self._weight.take(products if products.dim() == 1 else total(products, 0))
-        return self._weight.merged
-
-
-class GroupNormalisation(Normalisation):
-    """Over the pixels and channels of a group, for every sample."""
-
-    def __init__(self, groups: int, weight: Weights | None, bias: Weights | None, eps: float) -> None:
-        super().__init__(weight, bias, eps)
-        self._groups = groups  # of all copies
+        self._weight, self._bias = weight, bias
+        self._groups, self._eps = part.num_groups * copies, part.eps
+        # torch's kernel for channels-last rounds by where in a stack a copy stands, and is slow where a group has few channels.
+        wide = part.num_channels // part.num_groups >= _WIDE
+        self._order = torch.channels_last if copies == 1 and wide else torch.contiguous_format
 
     def forward(self, batch: Batch, *x: Tensor) -> Tensor:
         """The same in training and in tests."""
-        self._count = x[0][0].numel() // self._groups
-        return self._normalise(x[0])
+        n, channels, rows, columns = x[0].shape
+        self._x = x[0].contiguous(memory_format=self._order)
+        self._sizes = (n, channels, rows * columns, self._groups)
+        y, *self._seen = aten.native_group_norm(
+            self._x, _merged(self._weight), _merged(self._bias), *self._sizes, self._eps
+        )
+        return y.contiguous(memory_format=torch.channels_last)  # type: ignore[no-any-return]
 
-    def _sum(self, x: Tensor) -> Tensor:
-        return total(x, 1)
+    def backward(self, gradient: Tensor, wanted: Sequence[bool]) -> Gradients:
+        """All gradients by one call."""
+        given = (
+            gradient.contiguous(memory_format=self._order),
+            self._x,
+            *self._seen,
+            _merged(self._weight),
+            *self._sizes,
+        )
+        mask = [True, self._weight is not None, self._bias is not None]
+        found, *own = aten.native_group_norm_backward(*given, mask)
+        _take(own, self._weight, self._bias)
+        return [found.contiguous(memory_format=torch.channels_last)]
 
-    def _mean(self, sums: Tensor) -> Tensor:
-        apart = torch.unflatten(sums, 1, (self._groups, -1))
-        return apart.sum(2, keepdim=True).div_(self._count).expand(apart.shape).flatten(1).unsqueeze(1)
 
+class BatchNormalisation(Operation):
+    """Batch normalisation, of channels; keeps running statistics of each copy.
 
-class BatchNormalisation(Normalisation):
-    """Over the samples of a copy's batch and their pixels; keeps running statistics of each copy.
-
-    In tests, or where the layer is not trained, it goes by the running statistics.
+    One call normalises all copies. A copy whose batch is short is then normalised by itself, without the rows that are no
+    samples. So are all where channels would be left over that torch rounds differently. In tests, or where the layer is not
+    trained, copies go by their running statistics.
     """
+
+    takes = gives = CHANNELS
 
     def __init__(
         self, part: nn.BatchNorm1d | nn.BatchNorm2d, copies: int, weight: Weights | None, bias: Weights | None,
         running: tuple[Tensor, Tensor],
     ) -> None:  # fmt: skip
-        super().__init__(weight, bias, part.eps)
+        super().__init__(weight, bias)
         self._copies = copies
-        self._running = [each.flatten() for each in running]
-        self._share: float = part.momentum or 0.0
+        self._weight, self._bias = weight, bias
+        self._running = running  # [copies, channels] each
+        self._share, self._eps = part.momentum, part.eps
+        self._together = copies == 1 or copies * part.num_features % _EVEN == 0
 
     def forward(self, batch: Batch, *x: Tensor) -> Tensor:
         """Leaves out rows that are no samples."""
-        self._training = batch.training
-        if not batch.training:
-            mean, variance = self._running
-            self._inverse = (variance + self._eps).rsqrt()
-            self._normal = (_pixels(x[0]) - mean).mul_(self._inverse)
-            return _image(self._scaled(self._normal), x[0])
-        n, channels, rows, columns = x[0].shape
-        counts = [n] * self._copies if batch.counts is None else batch.counts
+        self._x, self._training, n = x[0], batch.training, len(x[0])
+        counts = [n] * self._copies if batch.counts is None or not batch.training else batch.counts
         for copy, count in enumerate(counts):
-            if count * rows * columns == 1:
+            if self._training and count * x[0][0, 0].numel() == 1:
                 raise SingleValueError(copy)
-        device, each = x[0].device, channels // self._copies
-        real = torch.tensor(counts, device=device)
-        self._present = None
-        if any(count < n for count in counts):
-            present = torch.arange(n, device=device).unsqueeze(1) < real
-            self._present = present.float().repeat_interleave(each, 1).unsqueeze(1)  # [n, 1, channels]
-        self._count = (real * (rows * columns)).clamp_min_(1).float().repeat_interleave(each)
-        result = self._normalise(x[0])
-        unbiased = self._variance * (self._count / (self._count - 1).clamp_min_(1))
-        for running, now in zip(self._running, (self._average, unbiased), strict=True):
-            seen = torch.lerp(running, now, self._share)
-            running.copy_(torch.where(real.repeat_interleave(each) > 0, seen, running))
-        return result
-
-    def _sum(self, x: Tensor) -> Tensor:
-        if self._training and self._present is not None:
-            x = x * self._present
-        return total(x.flatten(0, 1), 0)
-
-    def _mean(self, sums: Tensor) -> Tensor:
-        return sums / self._count
+        self._apart = [(c, count) for c, count in enumerate(counts) if count < n or not self._together]
+        kept = [[each[copy].clone() for each in self._running] for copy, _ in self._apart]
+        y, self._seen = torch.zeros_like(x[0]), []
+        if self._together:
+            y, *self._seen = self._call(x[0], None)
+        self._own = []
+        for (copy, count), before in zip(self._apart, kept, strict=True):
+            for each, value in zip(self._running, before, strict=True):
+                each[copy] = value
+            if count:
+                result, *seen = self._call(self._part(x[0], copy, count), copy)
+                self._place(y, copy, count).copy_(result)
+                self._own.append(seen)
+        return y
 
     def backward(self, gradient: Tensor, wanted: Sequence[bool]) -> Gradients:
         """Rows that are no samples have no gradient."""
-        if self._training:
-            (found,) = super().backward(gradient, wanted)
-            assert found is not None
-            return [found if self._present is None else _image(_pixels(found) * self._present, gradient)]
-        flat = _pixels(gradient)
-        weight = self._take(self._sum(flat), self._sum(flat * self._normal))
-        scale = self._inverse if weight is None else self._inverse * weight
-        return [_image(flat * scale, gradient)]
+        found = torch.zeros_like(gradient)
+        if self._together:
+            found, *own = self._back(gradient, self._x, self._seen, None)
+            _take(own, self._weight, self._bias)
+        left = iter(self._own)
+        for copy, count in self._apart:
+            own = [gradient.new_zeros(())] * 2
+            self._place(found, copy, len(found)).zero_()
+            if count:
+                given, x = self._part(gradient, copy, count), self._part(self._x, copy, count)
+                result, *own = self._back(given, x, next(left), copy)
+                self._place(found, copy, count).copy_(result)
+            for weights, each in zip((self._weight, self._bias), own, strict=True):
+                if weights is not None:
+                    weights.gradient[copy] = each
+        return [found]
+
+    def _place(self, x: Tensor, copy: int, count: int) -> Tensor:
+        """The first rows of a copy."""
+        channels = x.shape[1] // self._copies
+        return x[:count, copy * channels : (copy + 1) * channels]
+
+    def _part(self, x: Tensor, copy: int, count: int) -> Tensor:
+        """What stands there, as one piece of memory."""
+        return self._place(x, copy, count).contiguous(memory_format=torch.channels_last)
+
+    def _given(self, copy: int | None) -> list[Tensor | None]:
+        """Weights, biases and running statistics of a copy, or of all."""
+        held = [None if w is None else w.value for w in (self._weight, self._bias)] + list(self._running)
+        return [None if h is None else h.view(-1) if copy is None else h[copy] for h in held]
+
+    def _call(self, x: Tensor, copy: int | None) -> tuple[Tensor, ...]:
+        found: tuple[Tensor, ...] = aten.native_batch_norm(
+            x, *self._given(copy), self._training, self._share, self._eps
+        )
+        return found
+
+    def _back(self, gradient: Tensor, x: Tensor, seen: Sequence[Tensor], copy: int | None) -> tuple[Tensor, ...]:
+        weight, _, *running = self._given(copy)
+        how = (self._training, self._eps, [True, self._weight is not None, self._bias is not None])
+        found: tuple[Tensor, ...] = aten.native_batch_norm_backward(gradient, x, weight, *running, *seen, *how)
+        return found
 
 
-def _pixels(x: Tensor) -> Tensor:
-    """[n, channels, H, W] as [n, pixels, channels]."""
-    return x.permute(0, 2, 3, 1).flatten(1, 2)
+_EVEN = 16  # channels that torch takes at once, at most
+_WIDE = 8  # channels of a group from which on torch's kernel for channels-last is the faster one
 
 
-def _image(flat: Tensor, like: Tensor) -> Tensor:
-    """[n, pixels, channels] in the shape of an image."""
-    return torch.unflatten(flat, 1, like.shape[2:]).permute(0, 3, 1, 2)
+def _merged(weights: Weights | None) -> Tensor | None:
+    return None if weights is None else weights.merged
+
+
+def _take(gradients: Sequence[Tensor], *parameters: Weights | None) -> None:
+    """Notes the gradients of those parameters that there are."""
+    for weights, gradient in zip(parameters, gradients, strict=True):
+        if weights is not None:
+            weights.take(gradient)
 
 
 class Embedding(Operation):
@@ -184,7 +177,7 @@ class Embedding(Operation):
     def backward(self, gradient: Tensor, wanted: Sequence[bool]) -> Gradients:
         """The sum of the gradients of every entry."""
         entries = len(self._weight.merged)
-        found: Tensor = torch.ops.aten.embedding_dense_backward(gradient, self._at, entries, -1, False)
+        found: Tensor = aten.embedding_dense_backward(gradient, self._at, entries, -1, False)
         found = found.view_as(self._weight.value)
         if self._padding is not None:
             found[:, self._padding] = 0

@@ -184,7 +184,7 @@ class _Writer:
 
     def _normalisation(self, node: fx.Node, part: nn.Module) -> Operation | None:
         if isinstance(part, nn.GroupNorm) and self._form[self._place[_tensors(node)[0]]] == CHANNELS:
-            return layers.GroupNormalisation(part.num_groups * self._copies, *self._weights(part), part.eps)
+            return layers.GroupNormalisation(part, self._copies, *self._weights(part))
         if isinstance(part, nn.LayerNorm):
             return layers.layer_norm(part, *self._weights(part))
         if isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d) and type(part) in _BATCH_NORMS:
