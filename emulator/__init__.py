@@ -13,11 +13,16 @@ is imported when it is first used.
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from emulator.api import compare, load_run, load_scenario, plot, run_scenario, sweep, what_if
     from emulator.errors import HflError, InputError
+
+# Else MKL, with which torch computes matrix products on CPUs, rounds them by where in memory their factors stand. It reads this
+# when it is first used.
+os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
 __version__ = "0.1.0"
 __all__ = [

@@ -116,6 +116,7 @@ from emulator.grouping.sampling.rules import SamplingParams
 from emulator.grouping.sizes import EqualSizes, LeastSize
 from emulator.grouping.view import ClientView, Counts, Floats, Groups, GroupView
 from emulator.learning.data.arrays import ArraySet, Outline
+from emulator.learning.data.mapped import sample_array
 from emulator.learning.partitions.parts import ClusteredParts
 from emulator.learning.recipes import Handle, LocalTraining, Trained
 from emulator.ledger import Tag
@@ -178,7 +179,7 @@ __all__ = [  # noqa: RUF022 (by slot)
     "ClientView", "GroupView", "Groups", "Counts", "Floats", "EqualSizes", "LeastSize", "DrawingParams", "SamplingParams",
     "SampledGroups",
     # Data sets and partitions.
-    "data_sets", "partitions", "DataSetFacts", "PartitionFacts", "ArraySet", "Outline", "ClusteredParts",
+    "data_sets", "partitions", "DataSetFacts", "PartitionFacts", "ArraySet", "Outline", "sample_array", "ClusteredParts",
     # Models and local updates.
     "models", "local_rules", "LocalParams", "Rule",
     # Measurements of models.

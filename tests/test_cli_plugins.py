@@ -18,6 +18,8 @@ WITHOUT = {
     "memo stats": "knows keys alone",
     "memo clear": "knows keys alone",
     "memo gc": "knows keys alone",
+    "prepared stats": "knows folders alone",
+    "prepared clear": "knows folders alone",
 }
 PLUGIN = '''
 from pydantic import Field

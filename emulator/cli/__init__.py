@@ -27,6 +27,7 @@ from emulator.cli import (  # noqa: F401 (they register their commands)
     grouping,
     memo,
     plotting,
+    prepared,
     reporting,
     running,
     sample_data,

@@ -45,7 +45,7 @@ MemoOption = Annotated[
     Path | None,
     typer.Option("--memo", metavar="FILE", help="Where results are remembered. (default: in the user's cache folder)"),
 ]
-NoMemoOption = Annotated[bool, typer.Option("--no-memo", help="Remember nothing beyond the run folder.")]
+NoMemoOption = Annotated[bool, typer.Option("--no-memo", help="Remember no results beyond the run folder.")]
 NoTrainingOption = Annotated[
     bool, typer.Option("--no-training", help="Play it on the clock alone: no accuracy, and a fleet of any size.")
 ]

@@ -33,7 +33,9 @@ class DataSetFacts(Facts):
     - ``owners`` where its samples belong to somebody: True, or in words when they do;
     - ``check``: a function of the parameters with which a set that the user keeps somewhere says what is wrong with it as far as
       that can be told quickly, without reading samples: it raises `emulator.errors.InputError`;
-    - ``outline``: a function of the parameters that gives the `Outline` without reading samples.
+    - ``outline``: a function of the parameters that gives the `Outline` without reading samples;
+    - ``prepared``: a number from 1, where reading the set takes long, or it may be larger than memory: its samples are then kept
+      on the machine, under the fingerprint and this number, which is to be raised with every change to how they are read.
     """
 
     fingerprint: Callable[[Any], str]
@@ -43,6 +45,7 @@ class DataSetFacts(Facts):
     owners: bool | str = False
     check: Callable[[Any], object] | None = None
     outline: Callable[[Any], Outline] | None = None
+    prepared: int | None = None
 
 
 class DataSetReader(Protocol):
@@ -74,6 +77,11 @@ class DataSetChoice(Chosen[Params, DataSetReader, DataSetFacts]):
     def shape(self) -> tuple[int, ...] | None:
         """The shape of a sample; None where it is not known yet."""
         return cast("tuple[int, ...] | None", self._known("shape"))
+
+    @property
+    def prepared(self) -> int:
+        """The version of its samples as they are kept on the machine; 0 where they are not kept."""
+        return cast("int | None", self._known("prepared")) or 0
 
     def _known(self, name: str) -> object:
         declared = getattr(self.plugin.facts, name)

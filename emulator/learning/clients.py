@@ -11,11 +11,14 @@ import numpy as np
 from emulator.errors import InputError
 from emulator.learning.data import read
 from emulator.learning.data.arrays import ArraySet, Outline, is_text
+from emulator.learning.data.prepared import scratch
 from emulator.learning.partitions import ClusteredParts, label_counts
 from emulator.learning.partitions.rotation import cannot_turn
 from emulator.learning.public import public_of_another, split_public
 from emulator.rng import stream
 from emulator.scenario.schema import Scenario
+
+TOGETHER = 4096  # images that are rotated at a time
 
 
 class ClientData:
@@ -98,11 +101,13 @@ def turned(arrays: ArraySet, parts: Sequence[np.ndarray], turns: np.ndarray) -> 
     if why := cannot_turn(arrays.shape, list(wanted)):
         raise InputError(why, "data.partition")
     end = len(arrays.x_train)
-    x = np.empty((end + sum(len(rows) for rows in wanted.values()), *arrays.shape), arrays.x_train.dtype)
+    x = scratch(arrays.x_train, (end + sum(len(rows) for rows in wanted.values()), *arrays.shape))
     x[:end] = arrays.x_train
     result = list(parts)
     for turn, rows in wanted.items():
-        x[end : end + len(rows)] = np.rot90(arrays.x_train[rows], turn, axes=(2, 3))
+        for start in range(0, len(rows), TOGETHER):
+            some = rows[start : start + TOGETHER]
+            x[end + start : end + start + len(some)] = np.rot90(arrays.x_train[some], turn, axes=(2, 3))
         for i in holders[turn]:
             result[i] = end + np.searchsorted(rows, parts[i])
         end += len(rows)

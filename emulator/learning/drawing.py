@@ -6,7 +6,7 @@ beside the client, and in which process. It is drawn on the CPU and then moved, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -91,18 +91,18 @@ class Masks:
 
 
 class OwnDropout(nn.Module):
-    """Dropout from a generator of its own."""
+    """Dropout by masks from ``source``, a function of their shape and of the share that is dropped; None: drops nothing."""
 
     def __init__(self, p: float) -> None:
         super().__init__()
-        self._p = p
-        self.generator: torch.Generator | None = None
+        self.p = p
+        self.source: Callable[[tuple[int, ...], float], Tensor] | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         """Zeroes a share of the values in training and scales the rest."""
-        if not self.training or self.generator is None:
+        if not self.training or self.source is None:
             return x
-        return x * dropout_mask(tuple(x.shape), self._p, self.generator).to(x.device)
+        return x * self.source(tuple(x.shape), self.p).to(x.device)
 
 
 def dropout_mask(shape: tuple[int, ...], p: float, generator: torch.Generator) -> Tensor:

@@ -106,6 +106,7 @@ class Engine:
             self._backend = backend
             self._spent_s = 0.0  # on work in this process
             self._ahead_s = 0.0  # that is known to come, if it were done in this process
+            self._looked_at: set[int] = set()  # batch sizes
             self._undone = undone.pop_all()
 
     def _there(self, array: np.ndarray) -> Tensor:
@@ -137,6 +138,7 @@ class Engine:
         known to come say that the run is long, they start in the background, and take over when they are there. A Ray cluster
         takes every wave of more than one, and so do GPUs, in this process.
         """
+        self._warn_of_loops(jobs)
         trainer, left = self._trainer, dict(enumerate(jobs))
         while left:
             numbers, wanted = list(left), list(left.values())
@@ -164,9 +166,7 @@ class Engine:
                 wave_s, done = wave_s + took_s, done + steps[number]
                 yield number, result
                 started = time.perf_counter()
-                if (
-                    min(together, len(jobs)) <= count and len(jobs) > 1
-                ):  # sooner it says little of how long a step takes
+                if len(jobs) > 1 and min(together, len(jobs)) <= count:  # sooner the time of a step is not known
                     self._ahead_s = wave_s / max(done, 1) * (all_steps - done)
                 if len(jobs) - count > 2 * together and self._workers() is not None:
                     return
@@ -179,11 +179,17 @@ class Engine:
 
     @cached_property
     def _trainer(self) -> Trainer:
-        trainer = Trainer(self._fresh(), self._training, *self._ground(), self._place)
-        if trainer.why_not_stacked:
-            why = trainer.why_not_stacked
-            log.warning("clients are trained one after another, because the model cannot be stacked: %s", why)
-        return trainer
+        return Trainer(self._fresh(), self._training, self._scenario.seed, self.facts.forward_flops, self._place)
+
+    def _warn_of_loops(self, jobs: Sequence[TrainJob]) -> None:
+        """Says once where clients train one after another although their model is small, why, and what that costs."""
+        sizes = {job.rule.params.batch_size for job in jobs} - self._looked_at
+        self._looked_at |= sizes
+        if why := next(filter(None, map(self._trainer.why_one_by_one, sorted(sizes))), ""):
+            log.warning(
+                "clients are trained one after another, because %s; small models train about twice to four times as fast side by "
+                "side (docs/engine.md)", why,
+            )  # fmt: skip
 
     def try_out(self, rules: Sequence[tuple[str, LocalRule]]) -> None:
         """Tries the model and these local rules, with their keys, on a few samples (see `emulator.learning.trial`).
@@ -202,8 +208,7 @@ class Engine:
         for own_key, rule in rules:
             with plugins.blaming(f"local update '{rule.kind}'"):
                 trial.try_rule(self._trainer, state, few, rule, (key, own_key))
-            if not self._trainer.stacks(rule.params.batch_size):
-                trial.warn_of_single_samples(self._tested, state, data, sizes, rule.params.batch_size, key)
+            trial.warn_of_single_samples(self._tested, state, data, sizes, rule.params.batch_size, key)
 
     def distil(self, wanted: Sequence[tuple[int, DistillationParams]]) -> Iterator[tuple[int, Block]]:
         """Distils the data of clients; yields the number of each and its images and labels, in the order in which they end."""
@@ -223,7 +228,7 @@ class Engine:
 
     def _ground(self) -> tuple[int, float]:
         """What a trainer needs to know, beside model and data."""
-        return self._scenario.seed, self.facts.forward_flops
+        return self._scenario.seed, self._trainer.claimed_flops
 
     def _workers(self) -> workers.WorkerPool | DevicePool | RayPool | None:
         """The worker processes, once there was enough to do for them and they are there, or those of the cluster, or the GPUs."""

@@ -28,19 +28,25 @@ class FlatModel:
         self.size = sum(p.numel() for p in parameters)
         self.weights = self.state[: self.size]
         self._parameters = parameters
-        self._gradient = torch.zeros_like(self.weights)
+        self.gradient = torch.zeros_like(self.weights)
         at = 0
         for tensor in tensors:
             piece = slice(at, at + tensor.numel())
             tensor.data = shaped(self.state[piece], tuple(tensor.shape))
             at = piece.stop
 
+    def scores(self, x: Tensor) -> Tensor:
+        """What the module, in training, gives for samples: images with their channels last."""
+        self.module.train()
+        scores: Tensor = self.module(x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x)
+        return scores
+
     def gradient_of(self, loss: Tensor, only: Sequence[int] | None = None) -> Tensor:
         """The gradient of a loss with respect to ``weights``, in a vector that the next call overwrites.
 
         With ``only``, it is that of the parameters with these numbers, and 0 elsewhere.
         """
-        return flat_gradient(loss, self._parameters, self._gradient, only)
+        return flat_gradient(loss, self._parameters, self.gradient, only)
 
 
 def flat_gradient(loss: Tensor, parameters: Sequence[Tensor], out: Tensor, only: Sequence[int] | None = None) -> Tensor:

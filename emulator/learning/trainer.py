@@ -23,12 +23,14 @@ from emulator import plugins
 from emulator.contracts.learning import LocalParams, LocalRule, Rule
 from emulator.errors import HflError
 from emulator.learning.device import HOST, Place
-from emulator.learning.drawing import Drawn, Masks, own_dropouts
+from emulator.learning.drawing import Drawn, Masks, dropout_mask, own_dropouts
 from emulator.learning.extra_samples import Block, fetch, soft_classes
 from emulator.learning.flat import FlatModel
 from emulator.learning.layers import are_tokens, classifier_of
 from emulator.learning.recipes import Swaps, Trainee
-from emulator.learning.stacked import CannotStackError, StackedModel
+from emulator.learning.stack_operations import Batch, SingleValueError
+from emulator.learning.stack_reading import CannotStackError
+from emulator.learning.stacked import StackedModel
 
 COPIES = 10  # clients in a stack
 _NOTHING = torch.empty(0)
@@ -123,14 +125,30 @@ class Trainer:
         self._place = place
         self._seed = seed
         self._forward_flops = forward_flops
+        self._even: dict[int, bool] = {}
         self.why_not_stacked = ""  # what keeps this model from being stacked, if anything
-        try:
-            self._stacked: StackedModel | None = StackedModel(module, COPIES)
-        except CannotStackError as error:
-            self._stacked, self.why_not_stacked = None, str(error)
         self._stack_below_flops = STACK_ONE_CHANNEL_BELOW_FLOPS if _convolves_one_channel(module) else STACK_BELOW_FLOPS
         self._dropouts = own_dropouts(module)
         self._single = FlatModel(module)
+
+    @cached_property
+    def _stacked(self) -> StackedModel | None:
+        """The stack in which clients train side by side; None where the model has none."""
+        return self._program(COPIES)
+
+    @cached_property
+    def _written_out(self) -> StackedModel | None:
+        """The model alone as a program with a backward pass of its own; None where it has none."""
+        found = self._program(1) if self._place.precision == "float32" else None
+        return found if found is not None and found.by_hand else None
+
+    def _program(self, copies: int) -> StackedModel | None:
+        try:
+            return StackedModel(self._single, copies, self.data.x[:3])
+        except CannotStackError as error:
+            if copies > 1:
+                self.why_not_stacked = str(error)
+        return None
 
     @cached_property
     def _classifier(self) -> list[int]:
@@ -153,8 +171,29 @@ class Trainer:
 
         Those in bfloat16 are not: it is for models in which arithmetic dominates, and such are not stacked anyway.
         """
-        small = self._forward_flops * batch_size < self._stack_below_flops
-        return self._stacked is not None and small and self._place.precision == "float32"
+        return self._small(batch_size) and self._alike(batch_size)
+
+    def _small(self, batch_size: int) -> bool:
+        return self._forward_flops * batch_size < self._stack_below_flops and self._place.precision == "float32"
+
+    def why_one_by_one(self, batch_size: int) -> str:
+        """What keeps a model from being stacked that is small enough for it; nothing where it is stacked, or too large."""
+        return self.why_not_stacked if self._small(batch_size) and not self._alike(batch_size) else ""
+
+    def _alike(self, rows: int) -> bool:
+        """Whether there is a stack in which no copy's result depends on where it stands."""
+        if self._stacked is None:
+            return False
+        if rows not in self._even:
+            self._even[rows] = self._stacked.alike(self._single, self.data.x[:rows], rows)
+            if not self._even[rows]:
+                self.why_not_stacked = "the processor rounds its values by where in memory they stand"
+        return self._even[rows]
+
+    @property
+    def claimed_flops(self) -> float:
+        """The arithmetic of a sample as other trainers are to be told, so that they do not stack what is not stacked here."""
+        return math.inf if self.why_not_stacked else self._forward_flops
 
     def train(self, jobs: Sequence[TrainJob]) -> Iterator[tuple[int, TrainedState]]:
         """Trains all jobs; yields the number of each and its result, in the order in which they end."""
@@ -176,7 +215,7 @@ class Trainer:
                     yield n, self._alone(jobs[n])
 
     def _alone(self, job: TrainJob) -> TrainedState:
-        model, params = self._single, job.rule.params
+        model, params, program = self._single, job.rule.params, self._written_out
         only = self._trained_parameters(job.rule)
         model.state.copy_(job.weights)
         model.module.train(only is None)
@@ -186,26 +225,46 @@ class Trainer:
         drawn = Drawn(job, self.data, self._seed)
         for step in range(drawn.steps):
             batch = drawn.batch(step)
-            for dropout in self._dropouts:
-                dropout.generator = drawn.generator
             if drawn.begins_epoch(step):
                 self._place.seed(
                     drawn.generator.initial_seed()
                 )  # for foreign modules that draw from torch's own stream
             (x,), (y,) = fetch(self.data.x, self.data.y, batch[None], [drawn.extra], [job.swaps])
             try:
-                with self._place.arithmetic():
-                    scores = model.module(as_trained(x))
-                loss = nn.functional.cross_entropy(scores.float(), y)
+                gradient = self._gradient_alone(program, x, y, drawn.generator, only)
             except torch.OutOfMemoryError:
                 raise
             except Exception as error:
                 if isinstance(error, HflError) or plugins.blamed(error) is not None:
                     raise
-                message = f"the training of {_who(job)} failed in round {job.round}, on a batch of {_samples(len(y))}"
-                raise HflError(f"{message}: {plugins.said(error)}") from error
-            update.step(model.weights, model.gradient_of(loss, only), lambda g: [g.view(1, -1)])
+                raise _failed(job, len(y), error) from error
+            update.step(model.weights, gradient, lambda g: [g.view(1, -1)])
         return _finish(job, model.state.clone(), drawn.steps * params.step_size(job.round), model.size)
+
+    def _gradient_alone(
+        self, program: StackedModel | None, x: Tensor, y: Tensor, generator: torch.Generator, only: list[int] | None
+    ) -> Tensor:
+        """The gradient of the mean loss of a batch, by the program of the model, or by torch where it has none."""
+        model, device = self._single, self._place.device
+
+        def masks(shape: tuple[int, ...], p: float) -> Tensor:
+            return dropout_mask(shape, p, generator).to(device)
+
+        if program is not None:
+            batch = Batch(only is None, None, lambda shape, p: masks((len(y), *shape), p).unsqueeze(0))
+            scores = program.forward(x.unsqueeze(0), batch)
+            return program.backward(
+                loss_gradient(scores, y.unsqueeze(0), scores.new_full((1, len(y)), 1 / len(y))), only
+            )
+        for dropout in self._dropouts:
+            dropout.source = masks
+        try:
+            with self._place.arithmetic():
+                found = model.module(as_trained(x))
+        finally:
+            for dropout in self._dropouts:
+                dropout.source = None
+        return model.gradient_of(nn.functional.cross_entropy(found.float(), y), only)
 
     def _side_by_side(self, jobs: dict[int, TrainJob]) -> Iterator[tuple[int, TrainedState] | None]:
         """A stack whose places are filled anew as soon as a client is done; the longest trainings begin first."""
@@ -226,21 +285,26 @@ class Trainer:
                 if places[i] is None and waiting:
                     number = waiting.popleft()
                     places[i] = _Place(number, Drawn(jobs[number], self.data, self._seed))
-                    stack.put(stack.weights, i, jobs[number].weights)
+                    stack.put(stack.state, i, jobs[number].weights)
                     for vector, single in zip(update.vectors, jobs[number].vectors(), strict=True):
                         stack.put(vector, i, single)
                     if update.velocity is not None:
                         stack.put(update.velocity, i, torch.zeros(stack.size))
             batches = [nothing if p is None else p.drawn.padded(p.step, rows) for p in places]
             index, weight = (torch.stack([b[k] for b in batches]) for k in (0, 1))
-            if self._dropouts and only is None:
-                stack.drop = Masks([None if p is None else p.drawn.counted(p.step) for p in places], rows, device)
-            elif self._dropouts:
-                stack.drop = lambda shape, p: torch.ones(COPIES, rows, *shape, device=device)
+            sources = [None if p is None else p.drawn.counted(p.step) for p in places]
+            batch = Batch(only is None, [0 if s is None else s[0] for s in sources], Masks(sources, rows, device))
             extra = [None if p is None else p.drawn.extra for p in places]
             swaps = [() if p is None else jobs[p.number].swaps for p in places]
             x, y = fetch(self.data.x, self.data.y, index, extra, swaps)
-            self._stacked_step(stack, x, y, weight.to(device), update, only)
+            try:
+                scores = stack.forward(x, batch)
+            except SingleValueError as error:
+                place = places[error.copy]
+                assert place is not None
+                raise _failed(jobs[place.number], 1, error) from None
+            gradient = stack.backward(loss_gradient(scores, y, weight.to(device)), only)
+            update.step(stack.weights, gradient, stack.by_copy)
             yield None
             for i, place in enumerate(places):
                 if place is None:
@@ -249,15 +313,8 @@ class Trainer:
                 if place.step == place.drawn.steps:
                     job = jobs[place.number]
                     travelled = place.drawn.steps * params.step_size(job.round)
-                    yield place.number, _finish(job, stack.get(stack.weights, i), travelled, stack.size)
+                    yield place.number, _finish(job, stack.get(stack.state, i), travelled, stack.size)
                     places[i] = None
-
-    def _stacked_step(
-        self, stack: StackedModel, x: Tensor, y: Tensor, weight: Tensor, update: Update, only: list[int] | None
-    ) -> None:
-        scores = stack.forward(x)
-        losses = nn.functional.cross_entropy(scores.flatten(0, 1), y.flatten(0, 1), reduction="none")
-        update.step(stack.weights, stack.gradient_of((losses * weight.flatten()).sum(), only), stack.by_copy)
 
 
 @dataclass
@@ -307,6 +364,18 @@ class Update:
         weights.sub_(direction, alpha=self._step_size)
 
 
+def loss_gradient(scores: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+    """The gradient of the weighted sum of cross-entropies, by scores [copies, n, classes], for weights [copies, n].
+
+    ``y`` are labels [copies, n], or soft targets [copies, n, classes].
+    """
+    soft = y if y.is_floating_point() else nn.functional.one_hot(y, scores.shape[2])
+    shares = scores.softmax(2)
+    if y.is_floating_point():
+        shares = shares * y.sum(2, keepdim=True)
+    return shares.sub_(soft).mul_(weight.unsqueeze(2))
+
+
 def as_trained(x: Tensor) -> Tensor:
     """Samples as a single model is given them: images with their channels last."""
     return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
@@ -337,8 +406,11 @@ def _who(job: TrainJob) -> str:
     return f"client {job.client}" if isinstance(job.client, int) else f"{len(job.client)} clients in one place"
 
 
-def _samples(count: int) -> str:
-    return f"{count} sample{'' if count == 1 else 's'}"
+def _failed(job: TrainJob, count: int, error: Exception) -> HflError:
+    samples = f"{count} sample{'' if count == 1 else 's'}"
+    message = f"the training of {_who(job)} failed in round {job.round}, on a batch of {samples}"
+    said = str(error) if isinstance(error, SingleValueError) else plugins.said(error)
+    return HflError(f"{message}: {said}")
 
 
 def _finish(job: TrainJob, state: Tensor, travelled: float, size: int) -> TrainedState:

@@ -3,7 +3,7 @@
 The parent deals a wave out so that every worker has about the same number of steps. Vectors travel in one shared table of
 rows that grows as needed, samples that jobs bring along in another that is made anew only where they are others than before;
 messages carry row numbers only. Data and model go to a worker once, when it starts, and test and public samples when they are
-first needed; samples stand in shared memory, once for all processes. Who trains what changes no result (see
+first needed; samples stand in shared memory or in files, once for all processes. Who trains what changes no result (see
 `emulator.learning.trainer`). Workers distil clients' data, and evaluate and measure models, too.
 
 They start in the background: importing torch takes them a second or two, in which their parent may do what it likes.
@@ -33,6 +33,7 @@ from torch import Tensor, nn
 from emulator import plugins, processes
 from emulator.contracts.learning import Subjects
 from emulator.errors import HflError
+from emulator.learning.data.mapped import travelling
 from emulator.learning.device import HOST, Place
 from emulator.learning.distillation import DistilJob
 from emulator.learning.extra_samples import Block
@@ -68,7 +69,7 @@ class WorkerPool:
         plug_ins: Sequence[str] | None = None,
         place: Place = HOST,
     ) -> None:
-        shared = TrainingData(_shared(data.x), _shared(data.y), data.parts)
+        shared = TrainingData(_samples(data.x), _shared(data.y), data.parts)
         context = multiprocessing.get_context("spawn")
         names = list(plugins.loaded if plug_ins is None else plug_ins)
         self._modules = {Path(name).stem if name.endswith(".py") else name for name in names}
@@ -148,7 +149,7 @@ class WorkerPool:
         if self._on is None or not wanted <= self._on:
             self._on = wanted | (self._on or set())
             samples = {
-                on: replace(s, x=_shared(s.x), y=_shared(s.y)) for on, s in measurer.samples.items() if on in self._on
+                on: replace(s, x=_samples(s.x), y=_shared(s.y)) for on, s in measurer.samples.items() if on in self._on
             }
             self._tell(ToMeasure(self._setup.module, measurer.classes, samples))
         row_of = self._put([state for job in jobs for state in job.states], 0)
@@ -313,3 +314,9 @@ def _interrupts_blocked() -> Iterator[None]:
 def _shared(tensor: Tensor) -> Tensor:
     """The tensor, moved into memory that other processes can map."""
     return tensor.share_memory_()  # type: ignore[no-untyped-call, no-any-return]
+
+
+def _samples(x: Tensor) -> Tensor:
+    """Samples as they are sent to other processes, which map the same file, or the same memory."""
+    found = travelling(x)
+    return _shared(x) if found is None else found

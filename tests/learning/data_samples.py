@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-import numpy as np
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
 
-from emulator.contracts.learning import data_sets
+import numpy as np
+from scenario.command import ROOT
+
+from emulator.contracts.learning import DataSetChoice, data_sets
 from emulator.learning.data import ArraySet
 
 
@@ -40,3 +48,38 @@ def check_form(data: ArraySet) -> None:
         assert y.flags.writeable
         assert y.min() >= 0
         assert y.max() < data.classes
+
+
+def choose(kind: str, **params: Any) -> DataSetChoice:
+    return DataSetChoice(kind, data_sets[kind].params.model_validate(params))
+
+
+def own_npz(path: Path, shade: float = 0.5, samples: int = 40) -> DataSetChoice:
+    rng = np.random.default_rng(3)
+    x = rng.random((samples, 6, 6), dtype=np.float32) * np.float32(shade)
+    np.savez(path, x_train=x, y_train=np.arange(samples) % 4, x_test=x[:8], y_test=np.arange(8) % 4)
+    return choose("npz", path=str(path), standardise=True)
+
+
+def same(one: ArraySet, other: ArraySet) -> bool:
+    names = ("x_train", "y_train", "x_test", "y_test", "owners", "test_owners")
+    for name in names:
+        a, b = getattr(one, name), getattr(other, name)
+        if (a is None) != (b is None) or (a is not None and (a.dtype != b.dtype or a.tobytes() != b.tobytes())):
+            return False
+    return (one.classes, one.owner_names, one.shape) == (other.classes, other.owner_names, other.shape)
+
+
+def in_processes(code: str, count: int, **variables: str) -> list[Any]:
+    """What scripts print as JSON that run at once."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"} | variables
+    started = [
+        subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True)
+        for _ in range(count)
+    ]
+    try:
+        return [json.loads(process.communicate(timeout=60)[0]) for process in started]
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()

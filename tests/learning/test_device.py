@@ -137,7 +137,7 @@ def test_no_bundled_model_mixes_devices_when_it_is_trained_evaluated_and_measure
         lab.close()
 
 
-@pytest.mark.parametrize("model", ["cnn", "char-lstm"])
+@pytest.mark.parametrize("model", ["cnn", "char-lstm", "resnet18"])
 @pytest.mark.parametrize("kind", local_rules.names())
 def test_no_rule_mixes_devices_in_a_stack_or_alone(
     having: Having, monkeypatch: pytest.MonkeyPatch, model: str, kind: str
@@ -146,7 +146,7 @@ def test_no_rule_mixes_devices_in_a_stack_or_alone(
     with on_meta(monkeypatch) as mode:
         lab, trained = trained_on(mode, loaded, kind)
         lab.evaluate(lab.combine(trained, [0.75, 0.25]))
-        assert lab._engine._trainer.stacks(4) == (model == "cnn")
+        assert lab._engine._trainer.stacks(4) == (model != "resnet18")
         lab.close()
 
 

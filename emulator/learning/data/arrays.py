@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from emulator.errors import InputError
+from emulator.learning.data.mapped import sample_array
 
 
 @dataclass(frozen=True, eq=False)
 class ArraySet:
-    """A data set in memory.
+    """A data set, in memory or mapped from files.
 
     ``x_train`` and ``x_test`` are float32 [samples, channels, height, width], normalised, or of language int64
     [samples, length], tokens in [0, classes); ``y_train`` and ``y_test`` int64 labels in [0, classes). Where every
@@ -106,16 +107,19 @@ def standardise(x_train: np.ndarray, x_test: np.ndarray, axes: tuple[int, ...]) 
 
     What does not vary is only shifted.
     """
-    mean = x_train.mean(axis=axes, dtype=np.float64, keepdims=True).astype(np.float32)
-    std = x_train.std(axis=axes, dtype=np.float64, keepdims=True).astype(np.float32)
+    mean = x_train.mean(axis=axes, dtype=np.float64, keepdims=True)
+    # As numpy's `std`, bit for bit, which would have the squares of all samples in memory.
+    squares = np.subtract(x_train, mean, out=sample_array(x_train.shape, np.float64))
+    std = np.sqrt(np.square(squares, out=squares).mean(axis=axes, keepdims=True)).astype(np.float32)
     for x in (x_train, x_test):
-        x -= mean
+        x -= mean.astype(np.float32)
         x /= np.where(std > 0, std, np.float32(1))
 
 
 def normalised(pixels: np.ndarray, mean: Sequence[float], std: Sequence[float]) -> np.ndarray:
     """``(pixels / 255 - mean) / std`` by channel, as float32, of uint8 [samples, channels, height, width]."""
-    x = np.ascontiguousarray(pixels, dtype=np.float32)
+    x = sample_array(pixels.shape)
+    x[:] = pixels
     x *= np.asarray([1 / (255 * s) for s in std], np.float32)[:, None, None]
     x -= np.asarray([m / s for m, s in zip(mean, std, strict=True)], np.float32)[:, None, None]
     return x

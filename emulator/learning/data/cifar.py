@@ -110,6 +110,7 @@ def _cifar10_fingerprint(params: StoredParams) -> str:
         fingerprint=_cifar10_fingerprint,
         check=unless_fetched(_cifar10_files),
         outline=lambda params: _outline(_cifar10_files(params), "labels", 10),
+        prepared=1,
     ),
 )
 def cifar10(params: StoredParams) -> ArraySet:
@@ -136,6 +137,7 @@ def _cifar100_fingerprint(params: StoredParams) -> str:
         fingerprint=_cifar100_fingerprint,
         check=unless_fetched(_cifar100_files),
         outline=lambda params: _outline(_cifar100_files(params), "fine_labels", 100),
+        prepared=1,
     ),
 )
 def cifar100(params: StoredParams) -> ArraySet:

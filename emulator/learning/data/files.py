@@ -15,9 +15,12 @@ from typing import Any, NoReturn, TypeVar
 from pydantic import Field
 
 from emulator.errors import InputError
+from emulator.files import digest_of
+from emulator.learning.data.folders import remembered
 from emulator.registry import Params
 
 KEY = "data.set"
+REMEMBERED_FROM_BYTES = 1 << 24
 
 # What a transfer, or the unpacking of what came over, can raise.
 _FAILURES = (
@@ -104,6 +107,7 @@ def fingerprint(name: str, paths: Sequence[Path]) -> str:
 
 @lru_cache(maxsize=256)
 def _digest(path: Path, size_bytes: int, modified_ns: int) -> bytes:
-    """SHA-256 of a file; size and time of change are there so that a changed file is read again."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").digest()
+    """SHA-256 of a file; size and time of change are there so that a changed file is read again. Of a large one it is kept."""
+    if size_bytes < REMEMBERED_FROM_BYTES:
+        return bytes.fromhex(digest_of(path))
+    return bytes.fromhex(remembered([str(path.resolve()), size_bytes, modified_ns], lambda: digest_of(path)))

@@ -6,17 +6,18 @@ then written into the user's cache folder and read from there.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from emulator.errors import InputError
+from emulator.errors import HflError, InputError
 from emulator.files import new_folder, write_text
 from emulator.learning.data.generated import VERSION, GeneratedParams, write
 from emulator.registry import Params
@@ -94,21 +95,32 @@ def _settings(name: str, params: Params) -> str:
 
 def _digest(root: Path, paths: Sequence[Path]) -> str:
     names = [p.relative_to(root).as_posix() for p in paths]
-    try:
-        stats = [p.stat() for p in paths]
-        state = [(n, s.st_size, s.st_mtime_ns) for n, s in zip(names, stats, strict=True)]
-        stamp = hashlib.sha256(json.dumps([str(root.resolve()), state]).encode()).hexdigest()
-        known = cache_folder("digests") / f"{stamp}.txt"
-        if known.is_file():
-            return known.read_text(encoding="utf-8").strip()
+
+    def compute() -> str:
         whole = hashlib.sha256()
         for name, path in zip(names, paths, strict=True):
             with path.open("rb") as file:
                 whole.update(f"{name}\0{hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
+        return whole.hexdigest()
+
+    try:
+        stats = [p.stat() for p in paths]
+        state = [(n, s.st_size, s.st_mtime_ns) for n, s in zip(names, stats, strict=True)]
+        return remembered([str(root.resolve()), state], compute)
     except OSError as error:
         raise InputError(f"{error.filename or root} cannot be read: {error.strerror}", KEY) from error
+
+
+def remembered(state: Sequence[object], compute: Callable[[], str]) -> str:
+    """A digest of files, remembered in the user's cache folder for as long as their state (plain data) stays."""
+    known = cache_folder("digests") / f"{hashlib.sha256(json.dumps(state).encode()).hexdigest()}.txt"
+    with contextlib.suppress(OSError, ValueError):
+        text = known.read_text(encoding="utf-8").strip()
+        if len(bytes.fromhex(text)) == hashlib.sha256().digest_size:
+            return text
+    found = compute()
     try:
-        write_text(known, whole.hexdigest() + "\n")
-    except OSError as error:
-        log.warning("%s cannot be written (%s); the files will be read again next time", known, error.strerror)
-    return whole.hexdigest()
+        write_text(known, found + "\n")
+    except HflError as error:
+        log.warning("%s; the files will be read again next time", error)
+    return found

@@ -113,6 +113,7 @@ def _mnist_fingerprint(params: StoredParams) -> str:
         fingerprint=_mnist_fingerprint,
         check=unless_fetched(_mnist_files),
         outline=lambda params: _outline(_mnist_files(params), 10),
+        prepared=1,
     ),
 )
 def mnist(params: StoredParams) -> ArraySet:
@@ -140,6 +141,7 @@ def _fashion_fingerprint(params: StoredParams) -> str:
         fingerprint=_fashion_fingerprint,
         check=unless_fetched(_fashion_files),
         outline=lambda params: _outline(_fashion_files(params), 10),
+        prepared=1,
     ),
 )
 def fashion_mnist(params: StoredParams) -> ArraySet:
@@ -194,6 +196,7 @@ def _emnist_outline(params: EmnistParams) -> Outline:
         fingerprint=_emnist_fingerprint,
         check=unless_fetched(_emnist_files),
         outline=_emnist_outline,
+        prepared=1,
     ),
 )
 def emnist(params: EmnistParams) -> ArraySet:

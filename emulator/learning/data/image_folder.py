@@ -15,6 +15,7 @@ from emulator.errors import InputError, quote_all
 from emulator.learning.data.arrays import ArraySet, Outline, numbered, standardise
 from emulator.learning.data.digits import stratified_split
 from emulator.learning.data.folders import KEY, existing, fingerprint, wrong
+from emulator.learning.data.mapped import sample_array
 from emulator.registry import Params
 from emulator.rng import stream
 
@@ -61,7 +62,9 @@ def _outline(params: ImageFolderParams) -> Outline:
 @data_sets.register(
     "image-folder",
     ImageFolderParams,
-    DataSetFacts(fingerprint=_fingerprint, outline=_outline, check=_outline, owners="with 'owners: prefix'"),
+    DataSetFacts(
+        fingerprint=_fingerprint, outline=_outline, check=_outline, owners="with 'owners: prefix'", prepared=1
+    ),
 )
 def image_folder(params: ImageFolderParams) -> ArraySet:
     """Images of your own in a folder for each class, PNG or JPEG, resized to one size.
@@ -138,7 +141,7 @@ def _owners(images: Labelled, params: ImageFolderParams) -> tuple[np.ndarray | N
 
 def _pixels(images: Labelled, params: ImageFolderParams) -> np.ndarray:
     """Float32 [images, channels, height, width], 0 to 1."""
-    x = np.empty((len(images), *params.shape), np.float32)
+    x = sample_array((len(images), *params.shape))
     for row, (path, _) in zip(x, images, strict=True):
         pixels = _read(path, params)
         row[:] = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)

@@ -86,7 +86,7 @@ def _check(params: LeafParams) -> None:
             _files(_folder(params), part)
 
 
-@data_sets.register("leaf", LeafParams, DataSetFacts(fingerprint=_fingerprint, check=_check, owners=True))
+@data_sets.register("leaf", LeafParams, DataSetFacts(fingerprint=_fingerprint, check=_check, owners=True, prepared=1))
 def leaf(params: LeafParams) -> ArraySet:
     """FEMNIST (28×28, 62 labels) or Shakespeare (next character or word) by user, as LEAF writes them.
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NamedTuple, TypeVar
+from typing import IO, Any, BinaryIO, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.lib.npyio import NpzFile
@@ -17,11 +17,13 @@ from emulator.contracts.learning import DataSetFacts, data_sets
 from emulator.errors import InputError, quote_all
 from emulator.learning.data.arrays import ArraySet, numbered, standardise
 from emulator.learning.data.files import fingerprint
+from emulator.learning.data.mapped import sample_array
 from emulator.registry import Params
 
 KEY = "data.set.path"
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 OWNERS = ("user_train", "user")  # either may stand in the file
+TOGETHER_BYTES = 1 << 24  # of samples that are read at a time
 MOST_CHANNELS = 4  # an axis of at most so many entries may be that of the channels
 
 
@@ -53,7 +55,7 @@ def _check(params: NpzParams) -> None:
 @data_sets.register(
     "npz",
     NpzParams,
-    DataSetFacts(fingerprint=_fingerprint, check=_check, owners="whose file has an array 'user_train'"),
+    DataSetFacts(fingerprint=_fingerprint, check=_check, owners="whose file has an array 'user_train'", prepared=1),
 )
 def npz(params: NpzParams) -> ArraySet:
     """Arrays of your own from a .npz file: x_train, y_train, x_test, y_test.
@@ -62,9 +64,10 @@ def npz(params: NpzParams) -> ArraySet:
     floats are taken as they are. Labels are whole numbers from 0. A further array ``user_train`` (or ``user``),
     whole numbers or texts, says whose each training sample is.
     """
-    raw = _open(_existing(params), _whole)
-    _check_heads(raw, params.layout)
-    x_train, x_test = (_images(raw[n], n, params.layout) for n in ("x_train", "x_test"))
+    path = _existing(params)
+    _check_heads(_open(path, _head), params.layout)
+    raw = _open(path, lambda file, name: _read_array(file, name, params.layout))
+    x_train, x_test = raw["x_train"], raw["x_test"]
     y_train, y_test = (_labels(raw[n], n) for n in ("y_train", "y_test"))
     if params.standardise:
         standardise(x_train, x_test, (0, 2, 3))
@@ -84,9 +87,9 @@ class Head(NamedTuple):
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    transposed: bool = False  # its samples do not lie one after another
 
 
-Heads = Mapping[str, Head] | Mapping[str, np.ndarray]
 T = TypeVar("T", bound=Head | np.ndarray)
 
 
@@ -123,25 +126,56 @@ def _read(path: Path, stream: BinaryIO, read: Callable[[NpzFile, str], T]) -> di
     return arrays
 
 
-def _whole(file: NpzFile, name: str) -> np.ndarray:
-    array = file[name]
-    if not isinstance(array, np.ndarray):
-        raise InputError(f"{name} of the file is no array", KEY)
-    return array
+def _member(file: NpzFile, name: str) -> IO[bytes]:
+    assert file.zip is not None
+    return file.zip.open(f"{name}.npy" if f"{name}.npy" in file.zip.namelist() else name)
 
 
 def _head(file: NpzFile, name: str) -> Head:
-    assert file.zip is not None
-    with file.zip.open(f"{name}.npy" if f"{name}.npy" in file.zip.namelist() else name) as stream:
-        version = np.lib.format.read_magic(stream)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, dtype = read(stream)
+    with _member(file, name) as stream:
+        return _read_head(stream)
+
+
+def _read_head(stream: IO[bytes]) -> Head:
+    version = np.lib.format.read_magic(stream)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, transposed, dtype = read(stream)
     if dtype.hasobject:
         raise ValueError("Object arrays cannot be loaded when allow_pickle=False")  # as numpy says it
-    return Head(shape, dtype)
+    return Head(shape, dtype, transposed)
 
 
-def _check_heads(found: Heads, layout: str) -> None:
+def _read_array(file: NpzFile, name: str, layout: str) -> np.ndarray:
+    """Images as float32 [samples, channels, height, width], other arrays as they are."""
+    if name not in ("x_train", "x_test"):
+        return np.asarray(file[name])
+    x = sample_array(_shape_of_images(_head(file, name), name, layout))
+    done = 0
+    for raw in _blocks(file, name):
+        _take(raw, x[done : done + len(raw)], name, layout)
+        done += len(raw)
+    return x
+
+
+def _blocks(file: NpzFile, name: str) -> Iterator[np.ndarray]:
+    """The samples of an array, some megabytes at a time where they lie one after another in the file."""
+    with _member(file, name) as stream:
+        (samples, *shape), dtype, transposed = _read_head(stream)
+        if transposed:
+            yield np.asarray(file[name])
+            return
+        sample_bytes = math.prod(shape) * dtype.itemsize
+        together = max(1, TOGETHER_BYTES // sample_bytes)
+        for start in range(0, samples, together):
+            count = min(together, samples - start)
+            raw = stream.read(count * sample_bytes)
+            if len(raw) < count * sample_bytes:
+                raise EOFError(f"it ends within sample {start + len(raw) // sample_bytes} of {samples}")
+            yield np.frombuffer(raw, dtype).reshape(count, *shape)
+        stream.read(1)  # at the end of an array its checksum is looked at
+
+
+def _check_heads(found: Mapping[str, Head], layout: str) -> None:
     """Raises `InputError` where the shapes and types of the arrays are not right, or do not fit together."""
     x_train, x_test = (_shape_of_images(found[n], n, layout) for n in ("x_train", "x_test"))
     y_train, y_test = (_count_labels(found[n], n) for n in ("y_train", "y_test"))
@@ -166,7 +200,7 @@ def _check_heads(found: Heads, layout: str) -> None:
             )
 
 
-def _shape_of_images(raw: Head | np.ndarray, name: str, layout: str) -> tuple[int, ...]:
+def _shape_of_images(raw: Head, name: str, layout: str) -> tuple[int, ...]:
     """Samples, channels, height, width."""
     if raw.dtype != np.uint8 and raw.dtype.kind != "f":
         raise InputError(f"{name} holds {raw.dtype}; give bytes (uint8) or floats", KEY)
@@ -182,7 +216,7 @@ def _shape_of_images(raw: Head | np.ndarray, name: str, layout: str) -> tuple[in
     return samples, *shape
 
 
-def _count_labels(raw: Head | np.ndarray, name: str) -> int:
+def _count_labels(raw: Head, name: str) -> int:
     if raw.dtype.kind not in "iu":
         raise InputError(f"{name} holds {raw.dtype}; labels are whole numbers from 0", KEY)
     if len(raw.shape) != 1 and raw.shape[1:] != (1,):
@@ -190,19 +224,18 @@ def _count_labels(raw: Head | np.ndarray, name: str) -> int:
     return raw.shape[0]
 
 
-def _images(raw: np.ndarray, name: str, layout: str) -> np.ndarray:
-    """Float32 [samples, channels, height, width]."""
+def _take(raw: np.ndarray, x: np.ndarray, name: str, layout: str) -> None:
+    """Puts samples as they are in the file into ``x``, float32 [samples, channels, height, width]."""
     if raw.ndim == 3:
         raw = raw[:, None]
     elif _channels_last(raw.shape, name, layout):
         raw = raw.transpose(0, 3, 1, 2)
     with np.errstate(over="ignore"):  # what is too large for 32 bits becomes infinite and is refused below
-        x = np.array(raw, dtype=np.float32, order="C")
+        x[:] = raw
     if raw.dtype == np.uint8:
         x /= 255
     elif not np.isfinite(x).all():
         raise InputError(f"{name} holds values that are not finite 32-bit floats", KEY)
-    return x
 
 
 def _channels_last(shape: tuple[int, ...], name: str, layout: str) -> bool:

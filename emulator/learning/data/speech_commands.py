@@ -18,6 +18,7 @@ from emulator.contracts.learning import DataSetFacts, data_sets
 from emulator.errors import InputError, quote_all
 from emulator.learning.data.arrays import ArraySet, Outline, numbered, standardise
 from emulator.learning.data.folders import KEY, FolderParams, fingerprint, folder_of, generated_fingerprint, wrong
+from emulator.learning.data.mapped import sample_array
 from emulator.learning.data.mel import frames, log_mel
 from emulator.units import PositiveSeconds
 
@@ -126,7 +127,9 @@ def _check(params: SpeechParams) -> None:
 
 
 @data_sets.register(
-    "speech-commands", SpeechParams, DataSetFacts(fingerprint=_fingerprint, outline=_outline, check=_check, owners=True)
+    "speech-commands",
+    SpeechParams,
+    DataSetFacts(fingerprint=_fingerprint, outline=_outline, check=_check, owners=True, prepared=1),
 )
 def speech_commands(params: SpeechParams) -> ArraySet:
     """Speech Commands: words of one second by many speakers, as log-mel spectrograms (Warden 2018).
@@ -230,7 +233,7 @@ def read_clip(path: Path) -> np.ndarray:
 
 def _spectrograms(clips: Sequence[Clip], params: SpeechParams) -> np.ndarray:
     """Float32 [clips, 1, bands, windows]; the sound of a few hundred clips is in memory at a time."""
-    result = np.empty((len(clips), *params.shape), np.float32)
+    result = sample_array((len(clips), *params.shape))
     for start in range(0, len(clips), 512):
         sound = np.stack([read_clip(clip.path) for clip in clips[start : start + 512]])
         made = log_mel(sound, RATE_HZ, params.mel_bands, params.window_samples, params.hop_samples)

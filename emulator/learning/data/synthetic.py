@@ -11,10 +11,13 @@ from pydantic_core import PydanticCustomError
 
 from emulator.contracts.learning import DataSetFacts, data_sets
 from emulator.learning.data.arrays import ArraySet, Outline
+from emulator.learning.data.mapped import sample_array
 from emulator.registry import Params
 from emulator.rng import stream
 
 Size = Annotated[int, Field(ge=1, le=4096)]
+KEPT_FROM_BYTES = 256e6  # of samples; less is made up again in a moment
+TOGETHER = 65_536  # samples that are in memory at a time
 
 
 class SyntheticParams(Params):
@@ -41,6 +44,12 @@ class SyntheticParams(Params):
         if self.train_samples < self.classes:
             raise PydanticCustomError("samples", "needs at least one training sample for each of the classes")
         return self
+
+    @property
+    def prepared(self) -> int:
+        """Large sets are kept on the machine."""
+        numbers = (self.train_samples + self.test_samples) * math.prod(self.shape)
+        return int(4 * numbers >= KEPT_FROM_BYTES)
 
 
 def _fingerprint(params: SyntheticParams) -> str:
@@ -75,9 +84,14 @@ def synthetic(params: SyntheticParams) -> ArraySet:
     def draw(samples: int, part: str) -> tuple[np.ndarray, np.ndarray]:
         rng = stream(params.seed, "data", "synthetic", part)
         y = _labels(params, samples, rng)
-        x = rng.standard_normal((samples, numbers), dtype=np.float32)
-        x += prototypes[y, rng.integers(params.modes, size=samples)].astype(np.float32)
+        made = sample_array((samples, *params.shape))
+        x = made.reshape(samples, numbers)
+        rng.standard_normal(out=x, dtype=np.float32)
+        modes = rng.integers(params.modes, size=samples)
+        for start in range(0, samples, TOGETHER):
+            some = slice(start, start + TOGETHER)
+            x[some] += prototypes[y[some], modes[some]].astype(np.float32)
         x *= np.float32(scale)
-        return x.reshape(-1, *params.shape), y
+        return made, y
 
     return ArraySet(*draw(params.train_samples, "train"), *draw(params.test_samples, "test"), classes=params.classes)

@@ -70,7 +70,9 @@ def _check(params: UscHadParams) -> None:
 
 
 @data_sets.register(
-    "usc-had", UscHadParams, DataSetFacts(fingerprint=_fingerprint, check=_check, classes=ACTIVITIES, owners=True)
+    "usc-had",
+    UscHadParams,
+    DataSetFacts(fingerprint=_fingerprint, check=_check, classes=ACTIVITIES, owners=True, prepared=1),
 )
 def usc_had(params: UscHadParams) -> ArraySet:
     """USC-HAD: activities of people, windows of six sensors at 100 Hz (Zhang and Sawchuk 2012).
