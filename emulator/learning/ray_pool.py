@@ -27,6 +27,7 @@ from emulator.learning.extra_samples import Block
 from emulator.learning.gpus import DeviceTrainer
 from emulator.learning.recipes import Trainee
 from emulator.learning.trainer import TrainedState, Trainer, TrainingData, TrainJob
+from emulator.learning.worker import Ahead
 from emulator.learning.workers import assign_jobs_near
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 class _Setup:
     """All that a process needs to be a trainer."""
 
+    ahead: Ahead
     module: nn.Module
     seed: int
     forward_flops: float
@@ -77,7 +79,7 @@ class RayPool:
         self._around = ray.put((cluster.Surroundings(), dict(plugins.named)))
         self._gpu = place.device.type == "cuda"
         theirs = replace(place, device=torch.device("cuda", 0)) if self._gpu else place  # a task sees its own alone
-        self._setup = ray.put(_Setup(module, seed, forward_flops, theirs))
+        self._setup = ray.put(_Setup(Ahead(module), module, seed, forward_flops, theirs))
         self._samples: dict[int, ObjectRef] = {}  # of clients, once they were needed
         self._home: dict[int, str] = {}  # where clients were trained last
 

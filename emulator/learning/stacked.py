@@ -13,8 +13,9 @@ buffers are compared with those of the module itself.
 
 from __future__ import annotations
 
+import contextlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -53,9 +54,10 @@ class StackedModel:
         reasons = []
         for whole in (False, True):
             try:
-                self._read(flat.module, whole)
-                if samples.device.type != "meta":
-                    self._compare(flat, samples)
+                with _unchanged(flat.module):
+                    self._read(flat.module, whole)
+                    if samples.device.type != "meta":
+                        self._compare(flat, samples)
             except CannotStackError as error:
                 reasons.append(str(error))
             else:
@@ -205,6 +207,24 @@ class StackedModel:
         found = self.backward(scores.tanh())
         self.state.copy_(before)
         return all(bool((each == each[:1]).all()) for each in (scores, *self.by_copy(found)))
+
+
+@contextlib.contextmanager
+def _unchanged(module: nn.Module) -> Iterator[None]:
+    """Raises `CannotStackError` where what is done in the block changes plain attributes of a module, and puts them back.
+
+    A program knows the module's forward pass as it was when it was read, and would not do that.
+    """
+    plain = (int, float, complex, str, bytes, type(None))
+    parts = [vars(part) for part in module.modules()]
+    before = [{k: v for k, v in part.items() if isinstance(v, plain) and k != "training"} for part in parts]
+    try:
+        yield
+        if any(part.get(k) != v for part, was in zip(parts, before, strict=True) for k, v in was.items()):
+            raise CannotStackError("its forward pass changes attributes of the module")
+    finally:
+        for part, was in zip(parts, before, strict=True):
+            part.update(was)
 
 
 def _plainly(said: str) -> str:

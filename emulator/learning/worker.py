@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -74,10 +75,22 @@ class ToMeasure:
     samples: dict[Subjects, Samples]
 
 
+class Ahead:
+    """Stands before a model in a message: where that is of torchvision, it imports that by our own door when it arrives."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._needed = any(type(part).__module__.startswith("torchvision.") for part in module.modules())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What is called in the process in which it arrives."""
+        return (importlib.import_module, ("emulator.learning.torchvision_cpu",)) if self._needed else (object, ())
+
+
 @dataclass(frozen=True)
 class Setup:
     """All that a worker needs to be a trainer."""
 
+    ahead: Ahead
     module: nn.Module
     data: TrainingData
     seed: int

@@ -40,6 +40,7 @@ from emulator.learning.extra_samples import Block
 from emulator.learning.measuring import MeasureJob, Measurer
 from emulator.learning.trainer import TrainedState, TrainingData, TrainJob
 from emulator.learning.worker import (
+    Ahead,
     DistilOrder,
     MeasureOrder,
     Setup,
@@ -73,7 +74,7 @@ class WorkerPool:
         context = multiprocessing.get_context("spawn")
         names = list(plugins.loaded if plug_ins is None else plug_ins)
         self._modules = {Path(name).stem if name.endswith(".py") else name for name in names}
-        self._setup = Setup(module, shared, seed, forward_flops, place)
+        self._setup = Setup(Ahead(module), module, shared, seed, forward_flops, place)
         self._tables = Tables(torch.empty(0), torch.empty(0))
         self._blocks: list[Tensor] = []  # that stand in the table of samples, one after another
         self._on: set[Subjects] | None = None  # the samples that workers have to measure on, once they measure

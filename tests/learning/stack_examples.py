@@ -188,6 +188,16 @@ class HiddenNorm(Deciding):
         return self.last(self.norm(x.flatten(1)) * self.own)  # type: ignore[no-any-return]
 
 
+class Counting(Deciding):
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.batches += self.training
+        return self.last(x.flatten(1))  # type: ignore[no-any-return]
+
+
 class BothStates(Recurrent):
     def forward(self, x: Tensor) -> Tensor:
         _, (hidden, _) = self.recurrent(self.embedding(x))
@@ -201,6 +211,7 @@ OTHERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], str]] = {
     "samples influence each other": (Mixing, IMAGE, "its samples may influence each other"),
     "batch norm within": (HiddenNorm, IMAGE, "batch normalisation is used in a way that torch.fx cannot follow"),
     "two states": (lambda: BothStates(nn.LSTM, from_state=True), TEXT, "of a recurrent layer it uses more than"),
+    "counts": (Counting, IMAGE, "its forward pass changes attributes of the module"),
     "mean of all statistics": (
         lambda: nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4, momentum=None), nn.Flatten(), nn.Linear(144, 10)),
         IMAGE,

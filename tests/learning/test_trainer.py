@@ -228,6 +228,17 @@ def test_a_worker_that_dies_is_reported() -> None:
     pool.close()
 
 
+def test_models_of_torchvision_reach_a_worker() -> None:
+    torch.set_num_threads(1)
+    model: tuple[str, tuple[int, ...], dict[str, Any]] = ("resnet18", (3, 17, 17), {})
+    jobs = make_jobs(*model, "sgd", [4])
+    pool = WorkerPool(1, fresh(*model), make_data(model[1]), 3, 1e30)
+    ((_, found),) = pool.train(jobs, [1])
+    pool.close()
+    (here,) = results(Trainer(fresh(*model), make_data(model[1]), 3, 1e30), jobs)
+    assert same(found, here)
+
+
 def test_work_is_dealt_out_evenly() -> None:
     shares = assign_jobs([5, 1, 1, 1, 4, 3, 3], 2)
     assert sorted(n for share in shares for n in share) == list(range(7))
