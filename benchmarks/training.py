@@ -32,6 +32,7 @@ from emulator.machine import cores
 
 REPEATS = 7
 CLASSES = 10
+LARGE = 10_000_000  # parameters of models of which there are fewer clients
 
 
 def module(name: str, shape: tuple[int, ...], **params: Any) -> nn.Module:
@@ -134,7 +135,7 @@ def cases() -> list[Case]:
         ("resnet-1block", small, {}, (10, 32, 128)), ("resnet-1block", grey, {}, (10, 32)),
         ("resnet-3block", colour, {}, (10, 32)),
         ("resnet-1block", small, {"norm": "batch"}, (10, 32, 128)), ("resnet-3block", colour, {"norm": "batch"}, (10, 32)),
-        ("resnet18", colour, {}, (10,)), ("vgg11", colour, {}, (10,)),
+        ("resnet18", colour, {}, (10,)), ("vgg11", (3, 64, 64), {}, (10,)), ("mlp", grey, {"hidden": (1000,)}, (10, 32)),
     ]  # fmt: skip
     texts: list[tuple[str, dict[str, Any]]] = [
         ("char-lstm", {}), ("char-lstm", {"hidden": 32, "layers": 1}), ("char-gru", {}),
@@ -143,6 +144,7 @@ def cases() -> list[Case]:
     found: list[Case] = []
     for name, shape, params, batches in bundled:
         title = f"{name} ({params['norm']} norm)" if "norm" in params else name
+        title += f" {params['hidden'][0]}" if "hidden" in params else ""
         found.append((title, lambda n=name, s=shape, p=params: module(n, s, **p), shape, False, batches))  # type: ignore[misc]
     for name, params in texts:
         title = f"{name} (hidden {params['hidden']})" if params else name
@@ -169,9 +171,9 @@ def row_of(make: Callable[[], nn.Module], shape: tuple[int, ...], tokens: bool, 
         torch.manual_seed(0)
         return make()
 
-    data = make_data(shape, 20, 2 * batch, tokens)
-    flops = model_facts(fresh(), shape, tokens).forward_flops
-    jobs = make_jobs(fresh, 20, batch)
+    facts = model_facts(fresh(), shape, tokens)
+    flops, clients = facts.forward_flops, 20 if facts.parameters < LARGE else 2
+    data, jobs = make_data(shape, clients, 2 * batch, tokens), make_jobs(fresh, clients, batch)
     repeats = 3 if flops * batch > 1e9 else REPEATS
     trainer = Trainer(fresh(), data, 0, flops)
     way = "stack" if trainer.stacks(batch) else "alone"

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -98,9 +98,9 @@ def model_facts(module: nn.Module, shape: tuple[int, ...], tokens: bool = False,
     training = [m for m in module.modules() if m.training]
     module.eval()  # so that running statistics stay as they are, and a batch of one sample is enough
     try:
-        # oneDNN runs a recurrent layer as one operation, which the counter does not know.
+        # Recurrent layers and attention are otherwise run as one operation each, which the counter does not know.
         refused = plugins.asking(f"the model cannot take a sample of the shape {list(shape)}", key)
-        with refused, torch.no_grad(), _without_onednn(), Operations() as counted:
+        with refused, torch.no_grad(), _in_small_steps(), Operations() as counted:
             module(blank_sample(shape, tokens).to(named[0][1].device if named else "cpu"))
     finally:
         for part in training:
@@ -110,13 +110,18 @@ def model_facts(module: nn.Module, shape: tuple[int, ...], tokens: bool = False,
 
 
 @contextlib.contextmanager
-def _without_onednn() -> Iterator[None]:
+def _in_small_steps() -> Iterator[None]:
+    """A block in which torch computes layers by matrix products."""
     import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    onednn: Any = torch.backends.mkldnn
-    before = onednn.enabled
-    onednn.enabled = False
+    onednn, attention = torch.backends.mkldnn, torch.backends.mha
+    before = onednn.enabled, attention.get_fastpath_enabled()
+    onednn.enabled = False  # type: ignore[assignment]
+    attention.set_fastpath_enabled(False)
     try:
-        yield
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
     finally:
-        onednn.enabled = before
+        onednn.enabled = before[0]
+        attention.set_fastpath_enabled(before[1])

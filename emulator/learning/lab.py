@@ -133,7 +133,7 @@ class Lab:
     @cached_property
     def model_facts(self) -> ModelFacts:
         """Size and arithmetic of the model."""
-        key = content_key("facts", 3, self._model_key)
+        key = content_key("facts", 4, self._model_key)
         return ModelFacts.from_json(self.memory.recall(key, lambda: self._engine.facts.to_json()))
 
     @cached_property

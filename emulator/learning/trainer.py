@@ -35,9 +35,9 @@ from emulator.learning.stacked import StackedModel
 COPIES = 10  # clients in a stack
 _NOTHING = torch.empty(0)
 # Forward FLOPs of a batch from which on arithmetic dominates and stacking gains nothing (benchmarks/training.py --models shows
-# both ways for every model). Convolutions on images of one channel gain from company for longer: alone they are inefficient.
-STACK_BELOW_FLOPS = 2.5e7
-STACK_ONE_CHANNEL_BELOW_FLOPS = 1.3e8
+# both ways for every model).
+STACK_BELOW_FLOPS = 1.3e8
+STACK_BELOW_PARAMETERS = 500_000  # ten larger models do not fit into the cache in which one does
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,6 @@ class Trainer:
         self._forward_flops = forward_flops
         self._even: dict[int, bool] = {}
         self.why_not_stacked = ""  # what keeps this model from being stacked, if anything
-        self._stack_below_flops = STACK_ONE_CHANNEL_BELOW_FLOPS if _convolves_one_channel(module) else STACK_BELOW_FLOPS
         self._dropouts = own_dropouts(module)
         self._single = FlatModel(module)
 
@@ -174,7 +173,8 @@ class Trainer:
         return self._small(batch_size) and self._alike(batch_size)
 
     def _small(self, batch_size: int) -> bool:
-        return self._forward_flops * batch_size < self._stack_below_flops and self._place.precision == "float32"
+        little = self._forward_flops * batch_size < STACK_BELOW_FLOPS and self._single.size < STACK_BELOW_PARAMETERS
+        return little and self._place.precision == "float32"
 
     def why_one_by_one(self, batch_size: int) -> str:
         """What keeps a model from being stacked that is small enough for it; nothing where it is stacked, or too large."""
@@ -379,13 +379,6 @@ def loss_gradient(scores: Tensor, y: Tensor, weight: Tensor) -> Tensor:
 def as_trained(x: Tensor) -> Tensor:
     """Samples as a single model is given them: images with their channels last."""
     return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
-
-
-def _convolves_one_channel(module: nn.Module) -> bool:
-    """Whether a model begins with a convolution of one channel, and has no normalisation, which is slow in a stack."""
-    parts = list(module.modules())
-    first = next((m for m in parts if isinstance(m, nn.Conv2d)), None)
-    return first is not None and first.in_channels == 1 and not any(isinstance(m, nn.GroupNorm) for m in parts)
 
 
 def _mask(sizes: Sequence[int], only: Sequence[int] | None, device: torch.device) -> Tensor | None:
