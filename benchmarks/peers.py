@@ -184,7 +184,7 @@ def rotate(
 ) -> tuple[dict[str, list[Measured]], dict[str, str]]:
     """Measures all systems in turn, so many times; gives their results, and why others were skipped.
 
-    A system that fails once is left out from then on, with all that it had.
+    A system that fails before it has any result is left out from then on. One that fails later keeps what it had, and its next turn.
     """
     results: dict[str, list[Measured]] = {name: [] for name in names}
     skipped: dict[str, str] = {}
@@ -194,9 +194,10 @@ def rotate(
                 results[name].append(measure_one(name))
                 print(f"{name:7} {results[name][-1].best:8.3f} s", flush=True)
             except SkippedError as error:
-                skipped[name] = str(error)
-                print(f"{name:7} skipped: {error}", flush=True)
-    return {n: found for n, found in results.items() if n not in skipped and found}, skipped
+                if not results[name]:
+                    skipped[name] = str(error)
+                print(f"{name:7} {'failed' if results[name] else 'skipped'}: {error}", flush=True)
+    return {n: found for n, found in results.items() if found}, skipped
 
 
 def table(results: Mapping[str, Sequence[Measured]], skipped: Mapping[str, str]) -> str:

@@ -29,18 +29,18 @@ def answer(seconds: str = "[0.3, 0.2]", losses: str = "[2.3, 2.1]") -> str:
     return f'{{"seconds": {seconds}, "losses": {losses}}}'
 
 
-def test_systems_are_measured_in_turn_and_one_that_fails_is_left_out_with_its_reason(peers: ModuleType) -> None:
+def test_systems_are_measured_in_turn_and_one_that_cannot_run_is_left_out_with_its_reason(peers: ModuleType) -> None:
     calls: list[str] = []
 
     def measure(name: str) -> object:
         calls.append(name)
-        if name == "fluke" and calls.count("fluke") == 2:
+        if name == "fluke" or (name == "pfl" and calls.count("pfl") == 2):
             raise peers.SkippedError("out of luck")
         return peers.Measured((1.0,), (2.3, 2.1))
 
     results, skipped = peers.rotate(["ours", "fluke", "pfl"], 3, measure)
-    assert calls == ["ours", "fluke", "pfl", "ours", "fluke", "pfl", "ours", "pfl"]
-    assert {name: len(found) for name, found in results.items()} == {"ours": 3, "pfl": 3}
+    assert calls == ["ours", "fluke", "pfl", "ours", "pfl", "ours", "pfl"]
+    assert {name: len(found) for name, found in results.items()} == {"ours": 3, "pfl": 2}  # what it had counts
     assert skipped == {"fluke": "out of luck"}
 
 
