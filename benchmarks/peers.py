@@ -184,7 +184,7 @@ def rotate(
 ) -> tuple[dict[str, list[Measured]], dict[str, str]]:
     """Measures all systems in turn, so many times; gives their results, and why others were skipped.
 
-    A system that fails before it has any result is left out from then on. One that fails later keeps what it had, and its next turn.
+    A system that fails before it has any result is left out from then on. One that fails later keeps what it had.
     """
     results: dict[str, list[Measured]] = {name: [] for name in names}
     skipped: dict[str, str] = {}
