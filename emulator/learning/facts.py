@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 
+FACTS_VERSION = 4  # raise it whenever facts of a model are found in another way
 _BIAS = re.compile(r"bias(_[ih]h_l\d+(_reverse)?)?")  # of a recurrent layer there are several
 
 

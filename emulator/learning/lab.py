@@ -23,7 +23,7 @@ import numpy as np
 from emulator.cluster import Backend
 from emulator.contracts.learning import LocalRule, LocalRuleChoice, MeasurementChoice, measurements
 from emulator.learning import mixtures
-from emulator.learning.facts import ClientFacts, Evaluation, ModelFacts
+from emulator.learning.facts import FACTS_VERSION, ClientFacts, Evaluation, ModelFacts
 from emulator.learning.keys import Keys, content_key, from_npy, text_key, to_npy
 from emulator.learning.memo import RunMemory
 from emulator.learning.recipes import (
@@ -133,7 +133,7 @@ class Lab:
     @cached_property
     def model_facts(self) -> ModelFacts:
         """Size and arithmetic of the model."""
-        key = content_key("facts", 4, self._model_key)
+        key = content_key("facts", FACTS_VERSION, self._model_key)
         return ModelFacts.from_json(self.memory.recall(key, lambda: self._engine.facts.to_json()))
 
     @cached_property

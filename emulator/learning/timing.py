@@ -23,7 +23,7 @@ from emulator.contracts.learning import MeasurementChoice
 from emulator.errors import InputError
 from emulator.learning.clients import DividedData, divide_data, outline_of
 from emulator.learning.data.arrays import Outline, is_text
-from emulator.learning.facts import ClientFacts, Evaluation, ModelFacts
+from emulator.learning.facts import FACTS_VERSION, ClientFacts, Evaluation, ModelFacts
 from emulator.learning.keys import content_key, from_npy, to_npy
 from emulator.learning.lab import Subject, keys_of
 from emulator.learning.memo import RunMemory
@@ -86,7 +86,7 @@ class TimingLab:
             with fitting(self._scenario, shape, classes, copies=1):
                 return model_facts(untrained(self._scenario, shape, classes), shape, is_text(shape)).to_json()
 
-        return ModelFacts.from_json(self.memory.recall(content_key("facts", 3, self._keys.model), compute))
+        return ModelFacts.from_json(self.memory.recall(content_key("facts", FACTS_VERSION, self._keys.model), compute))
 
     @cached_property
     def sample_shape(self) -> tuple[int, ...]:

@@ -127,11 +127,13 @@ def same(one: TrainedState, other: TrainedState) -> bool:
 
 
 @pytest.mark.parametrize("kind", ["char-lstm", "char-gru"])
-def test_a_result_depends_in_no_bit_on_company_or_workers(kind: str) -> None:
+@pytest.mark.parametrize("stacked", [True, False])
+def test_a_result_depends_in_no_bit_on_company_or_workers(kind: str, stacked: bool) -> None:
+    flops = 1.0 if stacked else 1e30
     module = fresh(kind, embedding=4, hidden=16, layers=2)
-    pools = [WorkerPool(count, module, data(), 3, 1.0) for count in (1, 2)]
-    trainer = Trainer(fresh(kind, embedding=4, hidden=16, layers=2), data(), 3, 1.0)
-    assert not trainer.stacks(4)
+    pools = [WorkerPool(count, module, data(), 3, flops) for count in (1, 2)]
+    trainer = Trainer(fresh(kind, embedding=4, hidden=16, layers=2), data(), 3, flops)
+    assert trainer.stacks(4) == stacked
     everyone = list(range(CLIENTS))
     try:
         for rule in ("sgd", "scaffold", "classifier-sgd"):
@@ -152,7 +154,7 @@ def test_training_by_the_loop_is_torchs_own_descent() -> None:
     from emulator.rng import stream
 
     (found,) = trained(
-        Trainer(fresh("char-lstm", embedding=4, hidden=16, layers=2), data(), 3, 1.0), jobs("char-lstm", "sgd", [3])
+        Trainer(fresh("char-lstm", embedding=4, hidden=16, layers=2), data(), 3, 1e30), jobs("char-lstm", "sgd", [3])
     )
     module, held = fresh("char-lstm", embedding=4, hidden=16, layers=2), data()
     optimiser = torch.optim.SGD(module.parameters(), lr=0.2)
