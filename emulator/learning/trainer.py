@@ -30,7 +30,7 @@ from emulator.learning.layers import are_tokens, classifier_of
 from emulator.learning.recipes import Swaps, Trainee
 from emulator.learning.stack_operations import Batch, SingleValueError
 from emulator.learning.stack_reading import CannotStackError
-from emulator.learning.stacked import StackedModel
+from emulator.learning.stacked import ROWS, StackedModel
 
 COPIES = 10  # clients in a stack
 _NOTHING = torch.empty(0)
@@ -143,7 +143,7 @@ class Trainer:
 
     def _program(self, copies: int) -> StackedModel | None:
         try:
-            return StackedModel(self._single, copies, self.data.x[:3])
+            return StackedModel(self._single, copies, self.data.x[:ROWS])
         except CannotStackError as error:
             if copies > 1:
                 self.why_not_stacked = str(error)
