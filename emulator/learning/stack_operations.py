@@ -371,7 +371,6 @@ class Dropout(Operation):
     """Zeroes values by masks that each copy draws as it would alone."""
 
     takes = gives = None
-    owns_result = True
 
     def __init__(self, p: float, copies: int, form: str) -> None:
         super().__init__()
