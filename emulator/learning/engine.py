@@ -187,8 +187,8 @@ class Engine:
         self._looked_at |= sizes
         if why := next(filter(None, map(self._trainer.why_one_by_one, sorted(sizes))), ""):
             log.warning(
-                "clients are trained one after another, because %s; small models train about twice to four times as fast side by "
-                "side (docs/engine.md)", why,
+                "clients are trained one after another, because %s; side by side, small models train up to four times as fast "
+                "(docs/engine.md)", why,
             )  # fmt: skip
 
     def try_out(self, rules: Sequence[tuple[str, LocalRule]]) -> None:

@@ -217,16 +217,22 @@ def _unchanged(module: nn.Module) -> Iterator[None]:
 
     A program knows the module's forward pass as it was when it was read, and would not do that.
     """
-    plain = (int, float, complex, str, bytes, type(None))
     parts = [vars(part) for part in module.modules()]
-    before = [{k: v for k, v in part.items() if isinstance(v, plain) and k != "training"} for part in parts]
+    before = [_plain(part) for part in parts]
     try:
         yield
-        if any(part.get(k) != v for part, was in zip(parts, before, strict=True) for k, v in was.items()):
+        if [_plain(part) for part in parts] != before:
             raise CannotStackError("its forward pass changes attributes of the module")
     finally:
         for part, was in zip(parts, before, strict=True):
+            for name in _plain(part).keys() - was.keys():
+                del part[name]
             part.update(was)
+
+
+def _plain(attributes: dict[str, object]) -> dict[str, object]:
+    kinds = (int, float, complex, str, bytes, type(None))
+    return {name: value for name, value in attributes.items() if isinstance(value, kinds) and name != "training"}
 
 
 def _plainly(said: str) -> str:

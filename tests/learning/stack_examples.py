@@ -189,12 +189,8 @@ class HiddenNorm(Deciding):
 
 
 class Counting(Deciding):
-    def __init__(self) -> None:
-        super().__init__()
-        self.batches = 0
-
     def forward(self, x: Tensor) -> Tensor:
-        self.batches += self.training
+        self.batches = getattr(self, "batches", 0) + self.training
         return self.last(x.flatten(1))  # type: ignore[no-any-return]
 
 

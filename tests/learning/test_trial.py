@@ -219,6 +219,18 @@ def test_a_last_batch_of_one_sample_is_foreseen_and_explained(
         execute(small(*even, "method.local.batch_size=1"), tmp_path / "single", Memo(None), max_workers=1)
 
 
+def test_a_small_model_that_is_not_stacked_says_so_once(
+    small: Small, tmp_path: Path, own_model: Callable[[Callable[[int], Any]], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    own_model(lambda classes: Own(classes, lambda scores: scores if scores.sum() > 0 else -scores))
+    execute(small("model=own"), tmp_path / "run", Memo(None), max_workers=1)
+    said = "clients are trained one after another, because its forward pass decides by the values of samples; side by side, small"
+    assert caplog.text.count(said) == 1
+    caplog.clear()
+    execute(small("model=mlp"), tmp_path / "other", Memo(None), max_workers=1)
+    assert "one after another" not in caplog.text
+
+
 def test_what_passed_is_not_tried_again(small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
     monkeypatch.setattr("emulator.learning.engine.Engine.try_out", lambda self, rules: tried.append(rules))
