@@ -208,6 +208,10 @@ class _Writer:
 
     def _mapped(self, node: fx.Node, part: nn.Module) -> Operation:
         named = [("batch normalisation", nn.modules.batchnorm._BatchNorm), ("a recurrent layer", nn.RNNBase)]
+        if isinstance(part, nn.RNNBase):
+            raise CannotStackError(
+                "its recurrent layer is not an LSTM or GRU of one direction with batch_first and without dropout"
+            )
         for name, kind in named:
             if any(isinstance(m, kind) for m in part.modules()):
                 raise CannotStackError(f"{name} is used in a way that torch.fx cannot follow, in {type(part).__name__}")

@@ -207,6 +207,13 @@ OTHERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], str]] = {
     "samples influence each other": (Mixing, IMAGE, "its samples may influence each other"),
     "batch norm within": (HiddenNorm, IMAGE, "batch normalisation is used in a way that torch.fx cannot follow"),
     "two states": (lambda: BothStates(nn.LSTM, from_state=True), TEXT, "of a recurrent layer it uses more than"),
+    "two directions": (
+        lambda: nn.Sequential(
+            nn.Embedding(10, 4), nn.GRU(4, 3, bidirectional=True, batch_first=True), LastStep(), nn.Linear(6, 10)
+        ),
+        TEXT,
+        "its recurrent layer is not an LSTM or GRU of one direction",
+    ),
     "counts": (Counting, IMAGE, "its forward pass changes attributes of the module"),
     "mean of all statistics": (
         lambda: nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4, momentum=None), nn.Flatten(), nn.Linear(144, 10)),
