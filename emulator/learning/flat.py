@@ -36,9 +36,9 @@ class FlatModel:
             at = piece.stop
 
     def scores(self, x: Tensor) -> Tensor:
-        """What the module, in training, gives for samples: images with their channels last."""
+        """What the module, in training, gives for samples."""
         self.module.train()
-        scores: Tensor = self.module(x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x)
+        scores: Tensor = self.module(as_trained(x))
         return scores
 
     def gradient_of(self, loss: Tensor, only: Sequence[int] | None = None) -> Tensor:
@@ -59,6 +59,11 @@ def flat_gradient(loss: Tensor, parameters: Sequence[Tensor], out: Tensor, only:
     found = dict(zip(numbers, gradients, strict=True))
     pieces = [torch.zeros_like(p) if (g := found.get(i)) is None else g for i, p in enumerate(parameters)]
     return torch.cat([_laid_out(piece).reshape(-1) for piece in pieces], out=out)
+
+
+def as_trained(x: Tensor) -> Tensor:
+    """Samples as a single model is given them: images with their channels last."""
+    return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
 
 
 def device_of(module: nn.Module) -> torch.device:

@@ -10,14 +10,11 @@ on the gradient before the rule sees it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from pydantic import Field
 
 from emulator.contracts.learning import LocalParams, Rule, local_rules
-
-if TYPE_CHECKING:
-    pass
 
 
 @local_rules.register("sgd", LocalParams)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -51,9 +52,9 @@ class Graph(Operation):
         # `.data`: leaves of the graph that share memory with the flat vector, which steps change in place.
         self._leaves = [p.value.data.requires_grad_() for p in self.parameters]
 
+    @abstractmethod
     def run(self, batch: Batch, *x: Tensor) -> Tensor:
         """The result for inputs and ``_leaves``."""
-        raise NotImplementedError
 
     def forward(self, batch: Batch, *x: Tensor) -> Tensor:
         """Runs it, and keeps the graph."""

@@ -8,6 +8,7 @@ operation mixes copies, and none rounds a copy's values differently for what sta
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -71,7 +72,7 @@ def _merged(x: Tensor) -> Tensor:
     return x.permute(0, 1, 3, 4, 2).flatten(0, 1).permute(0, 3, 1, 2) if x.dim() == 5 else x.flatten(0, 1)
 
 
-class Operation:
+class Operation(ABC):
     """One step of the program. ``takes`` and ``gives`` are forms; None: any, and the same as it takes.
 
     ``owns_result``: what it returns is a new tensor that it does not need itself, so the next may overwrite it.
@@ -86,13 +87,13 @@ class Operation:
     def __init__(self, *parameters: Weights | None) -> None:
         self.parameters = [p for p in parameters if p is not None]
 
+    @abstractmethod
     def forward(self, batch: Batch, *x: Tensor) -> Tensor:
         """The result for inputs."""
-        raise NotImplementedError
 
+    @abstractmethod
     def backward(self, gradient: Tensor, wanted: Sequence[bool]) -> Gradients:
         """The gradients of the inputs that are wanted, given that of the result."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -276,7 +277,6 @@ class Relu(Operation):
     """max(x, 0), of any form; ``in_place`` where nobody else needs its input."""
 
     takes = gives = None
-    owns_result = False
 
     def __init__(self, in_place: bool) -> None:
         super().__init__()

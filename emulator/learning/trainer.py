@@ -11,7 +11,7 @@ import ctypes
 import math
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -25,12 +25,13 @@ from emulator.errors import HflError
 from emulator.learning.device import HOST, Place
 from emulator.learning.drawing import Drawn, Masks, dropout_mask, own_dropouts
 from emulator.learning.extra_samples import Block, fetch, soft_classes
-from emulator.learning.flat import FlatModel
+from emulator.learning.flat import FlatModel, as_trained
 from emulator.learning.layers import are_tokens, classifier_of
 from emulator.learning.recipes import Swaps, Trainee
 from emulator.learning.stack_operations import Batch, SingleValueError
 from emulator.learning.stack_reading import CannotStackError
 from emulator.learning.stacked import ROWS, StackedModel
+from emulator.learning.stepping import Update, loss_gradient, mask_of
 
 COPIES = 10  # clients in a stack
 _NOTHING = torch.empty(0)
@@ -221,14 +222,13 @@ class Trainer:
         model.module.train(only is None)
         sizes = [p.numel() for p in model.module.parameters()]
         vectors = [vector[: model.size].to(self._place.device) for vector in job.vectors()]
-        update = Update(job, vectors, _mask(sizes, only, self._place.device))
+        update = Update(job, vectors, mask_of(sizes, only, self._place.device))
         drawn = Drawn(job, self.data, self._seed)
         for step in range(drawn.steps):
             batch = drawn.batch(step)
             if drawn.begins_epoch(step):
-                self._place.seed(
-                    drawn.generator.initial_seed()
-                )  # for foreign modules that draw from torch's own stream
+                # For foreign modules that draw from torch's own stream.
+                self._place.seed(drawn.generator.initial_seed())
             (x,), (y,) = fetch(self.data.x, self.data.y, batch[None], [drawn.extra], [job.swaps])
             try:
                 gradient = self._gradient_alone(program, x, y, drawn.generator, only)
@@ -275,7 +275,7 @@ class Trainer:
         params: LocalParams = first.rule.params
         only = self._trained_parameters(first.rule)
         device = self._place.device
-        mask = _mask([block.numel() for block in stack.by_copy(stack.weights)], only, device)
+        mask = mask_of([block.numel() for block in stack.by_copy(stack.weights)], only, device)
         update = Update(first, [torch.zeros_like(stack.weights) for _ in first.vectors()], mask)
         places: list[_Place | None] = [None] * COPIES
         rows = params.batch_size
@@ -324,68 +324,6 @@ class _Place:
     number: int
     drawn: Drawn
     step: int = 0
-
-
-class Update:
-    """The elementwise part of a step, for one client or a whole stack.
-
-    ``vectors`` are what the rule refers to, laid out as the weights: the anchor, and for rules with memory the states.
-    ``mask`` is 1 where weights may move and 0 where not; None: all may.
-    """
-
-    def __init__(self, job: TrainJob, vectors: list[Tensor], mask: Tensor | None = None) -> None:
-        self._params: LocalParams = job.rule.params
-        self._rule: Rule = job.rule()
-        self._step_size = self._params.step_size(job.round)
-        self.vectors = vectors
-        self._mask = mask
-        self.velocity = torch.zeros_like(vectors[0]) if self._params.momentum else None
-
-    @torch.no_grad()
-    def step(self, weights: Tensor, gradient: Tensor, by_copy: Callable[[Tensor], list[Tensor]]) -> None:
-        """Moves ``weights``; ``by_copy`` gives views [copies, values] that together are a vector."""
-        params = self._params
-        if params.weight_decay:
-            gradient.add_(weights, alpha=params.weight_decay)
-        if self._mask is not None:
-            gradient.mul_(self._mask)  # before it is clipped: what does not move has no length
-        if params.clip is not None:
-            views = by_copy(gradient)
-            norm = torch.stack([v.square().sum(1) for v in views]).sum(0).sqrt()
-            scale = (params.clip / norm.clamp_min(params.clip)).unsqueeze(1)
-            for view in views:
-                view.mul_(scale)
-        anchor, shared, own = (*self.vectors, weights, weights)[:3]
-        direction = self._rule.direction(gradient, weights, anchor, shared, own)
-        if self._mask is not None:
-            direction = direction * self._mask
-        if self.velocity is not None:
-            direction = self.velocity.mul_(params.momentum).add_(direction)
-        weights.sub_(direction, alpha=self._step_size)
-
-
-def loss_gradient(scores: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-    """The gradient of the weighted sum of cross-entropies, by scores [copies, n, classes], for weights [copies, n].
-
-    ``y`` are labels [copies, n], or soft targets [copies, n, classes].
-    """
-    soft = y if y.is_floating_point() else nn.functional.one_hot(y, scores.shape[2])
-    shares = scores.softmax(2)
-    if y.is_floating_point():
-        shares = shares * y.sum(2, keepdim=True)
-    return shares.sub_(soft).mul_(weight.unsqueeze(2))
-
-
-def as_trained(x: Tensor) -> Tensor:
-    """Samples as a single model is given them: images with their channels last."""
-    return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
-
-
-def _mask(sizes: Sequence[int], only: Sequence[int] | None, device: torch.device) -> Tensor | None:
-    """1 for the values of the parameters with these numbers and 0 for others; None where all are trained."""
-    if only is None:
-        return None
-    return torch.cat([torch.full((size,), float(i in only)) for i, size in enumerate(sizes)]).to(device)
 
 
 def steps_of(job: TrainJob, data: TrainingData) -> int:

@@ -17,8 +17,8 @@ from torch.nn.parameter import is_lazy
 from emulator import plugins
 from emulator.contracts.learning import LocalRule, Rule
 from emulator.errors import InputError
-from emulator.learning.flat import FlatModel
-from emulator.learning.trainer import Trainer, TrainingData, TrainJob, as_trained
+from emulator.learning.flat import FlatModel, as_trained
+from emulator.learning.trainer import Trainer, TrainingData, TrainJob
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,8 @@ import torch
 
 from emulator.contracts.learning import LocalRuleChoice, Rule, local_rules
 from emulator.learning.lab import Lab
-from emulator.learning.trainer import TrainJob, Update
+from emulator.learning.stepping import Update
+from emulator.learning.trainer import TrainJob
 from emulator.methods.memory import RuleMemory
 
 Vector = np.ndarray

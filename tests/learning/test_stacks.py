@@ -18,7 +18,8 @@ from emulator.learning.drawing import own_dropouts
 from emulator.learning.flat import FlatModel
 from emulator.learning.stack_operations import Batch, total
 from emulator.learning.stacked import StackedModel
-from emulator.learning.trainer import COPIES, Trainer, TrainingData, TrainJob, loss_gradient
+from emulator.learning.stepping import loss_gradient
+from emulator.learning.trainer import COPIES, Trainer, TrainingData, TrainJob
 from emulator.rng import stream
 
 TOLERANCE = 2e-5

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from emulator.contracts.learning import LocalRuleChoice, local_rules, models
 from emulator.errors import HflError
 from emulator.learning.flat import FlatModel
-from emulator.learning.trainer import TrainedState, Trainer, TrainingData, TrainJob, Update
+from emulator.learning.stepping import Update
+from emulator.learning.trainer import TrainedState, Trainer, TrainingData, TrainJob
 from emulator.learning.workers import WorkerPool, assign_jobs
 from emulator.rng import stream
 

@@ -174,9 +174,8 @@ def _map(
 ) -> np.ndarray:
     pages = mmap.mmap(descriptor, 0, flags=flags)
     if len(pages) > (memory_bytes() or math.inf) / 2 and hasattr(mmap, "MADV_RANDOM"):
-        pages.madvise(
-            mmap.MADV_RANDOM
-        )  # the samples of a batch are anywhere: what is read ahead is dropped before it is used
+        # The samples of a batch are anywhere: what is read ahead is dropped before it is used.
+        pages.madvise(mmap.MADV_RANDOM)
     array: np.ndarray = np.ndarray(shape, dtype, buffer=pages, offset=offset)
     start = array.ctypes.data - offset
     _files[start] = _Mapped(len(pages), os.dup(descriptor))

@@ -149,9 +149,8 @@ def _prepared(chosen: DataSetChoice, entry: Path, content: str, most: float) -> 
             if size > most:
                 message = "data set '%s' has %.3g GB and is not kept: %s allows %.3g GB"
                 log.warning(message, chosen.kind, size / 1e9, LIMIT, most / 1e9)
-                return (
-                    _opened(aside) or arrays
-                )  # its files have no names from now on, and go with the last who uses them
+                # Its files have no names from now on, and go with the last who uses them.
+                return _opened(aside) or arrays
             _make_room(most - size)
             aside.rename(entry)
         except _TROUBLE as error:
