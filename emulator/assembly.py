@@ -15,6 +15,7 @@ from emulator.ledger import Ledger
 from emulator.methods.session import Session
 from emulator.rng import stream
 from emulator.scenario import Scenario
+from emulator.world.carriage import Carriage
 from emulator.world.clock import DeadEndError, finish, new_clock
 from emulator.world.disturbances import Disturbances, disturbances
 from emulator.world.endings import watch
@@ -50,9 +51,10 @@ def assemble(scenario: Scenario, lab: AnyLab, ledger: Ledger | None = None) -> S
 def network_of(scenario: Scenario, env: simpy.Environment, traces: Played, disturbed: Disturbances) -> Network:
     """The network that a scenario asks for."""
     jitter = stream(scenario.seed, "jitter")
+    carriage = Carriage(scenario.topology.transport(), scenario.seed)
     if scenario.topology.sharing == "dedicated":
-        return DedicatedNetwork(env, jitter)
-    return SharedNetwork(env, jitter, traces.bandwidths, traces.latencies, disturbed.links)
+        return DedicatedNetwork(env, jitter, carriage)
+    return SharedNetwork(env, jitter, traces.bandwidths, traces.latencies, disturbed.links, carriage)
 
 
 def play(session: Session) -> None:

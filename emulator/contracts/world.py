@@ -1,4 +1,4 @@
-"""The world of time: group operations and faults."""
+"""The world of time: transports, group operations and faults."""
 
 from __future__ import annotations
 
@@ -16,6 +16,53 @@ from emulator.registry import Choice, Chosen, Params, Registry
 if TYPE_CHECKING:
     from devices.profile import DeviceProfile
     from emulator.world.overtime import Spells
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transport:
+    """What a transfer takes beside the latency of its route and its share of the links. The defaults add nothing.
+
+    ``payload_bytes`` of every ``frame_bytes`` on the wire are the sender's own. ``set_up`` round trips go by before the first
+    byte. The window begins with ``initial_segments`` (0: all at once) and doubles with every round trip; it never exceeds
+    ``window_bytes``. Flows on a link share it in proportion to their weights: a round trip, a full queue of ``queue_frames`` at
+    the link included, to the power of ``-round_trip_power``, times a factor by chance whose logarithm has the standard
+    deviation ``spread``.
+    """
+
+    payload_bytes: int = 1
+    frame_bytes: int = 1
+    set_up: float = 0.0
+    initial_segments: int = 0
+    window_bytes: float = math.inf
+    queue_frames: int = 0
+    round_trip_power: float = 0.0
+    spread: float = 0.0
+
+
+class TransportRule(Protocol):
+    """How transfers go."""
+
+    def __call__(self, params: Any, /) -> Transport: ...
+
+
+class TransportChoice(Chosen[Params, TransportRule, Facts]):
+    """A transport."""
+
+    slot = "transport"
+
+    def __call__(self) -> Transport:
+        """How transfers go: figures that are not negative, and frames no smaller than what they carry."""
+        found = self.plugin.function(self.params)
+        if not isinstance(found, Transport):
+            raise self.broken(f"it must give a Transport, and gives {short(found)}")
+        if not 1 <= found.payload_bytes <= found.frame_bytes:
+            raise self.broken(f"frames of {found.frame_bytes} bytes cannot carry {found.payload_bytes}")
+        for name, value in vars(found).items():
+            if not (value >= 0 and (value < math.inf or name == "window_bytes")):
+                raise self.broken(f"'{name}' is {value}; it must be finite and not negative")
+        if found.window_bytes < found.payload_bytes:
+            raise self.broken(f"a window of {found.window_bytes} bytes holds no segment of {found.payload_bytes}")
+        return found
 
 
 @dataclass(frozen=True)
@@ -136,10 +183,12 @@ class FaultChoice(Chosen[Params, FaultRule, Facts]):
         return found
 
 
+transports: Registry[TransportRule, Facts] = Registry(TransportChoice, "emulator.world.transports")
 group_operations: Registry[GroupOperationRule, GroupOperationFacts] = Registry(
     GroupOperationChoice, "emulator.world.operations"
 )
 faults: Registry[FaultRule, Facts] = Registry(FaultChoice, "emulator.world.faults")
 
+TransportKind = Annotated[TransportChoice, Choice("transport")]
 GroupOperation = Annotated[GroupOperationChoice, Choice("group operation")]
 Fault = Annotated[FaultChoice, Choice("fault")]

@@ -17,7 +17,7 @@ from emulator.compute import Compute
 from emulator.contracts.files import TraceFormat, TraceGenerator
 from emulator.contracts.learning import DataSet, Model, Partition
 from emulator.contracts.methods import Attack, Method
-from emulator.contracts.world import Fault
+from emulator.contracts.world import Fault, TransportKind
 from emulator.files import slug
 from emulator.registry import Params
 from emulator.units import BitsPerSecond, ClientSeconds, PositiveBytes, PositiveSeconds, Seconds
@@ -204,6 +204,11 @@ class Topology(Params):
     links: Links = Links()
     sharing: Literal["max-min", "dedicated"] = Field(
         "max-min", description="how concurrent transfers share a link: max-min fairly, or each as if it were alone"
+    )
+    transport: TransportKind = Field(
+        "fluid",
+        validate_default=True,
+        description="what a transfer takes beside latency and bandwidth: nothing (fluid), or what TCP takes",
     )
 
     def clients_of_edges(self) -> list[range]:

@@ -10,17 +10,17 @@ Should anybody come to one of the own links meanwhile, its cohort is dissolved i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import simpy
 
 from emulator.world.fleet import ClientRoutes, Leg
 from emulator.world.flows import NOTHING_BITS, Flow, Link
-from emulator.world.network import EVERYONE, Instants, Known, Places, last
+from emulator.world.network import EVERYONE, Instants, Known, Places, at, last
 from emulator.world.overtime import OverTime, accumulated, time_to_accumulate
 from emulator.world.simpy_internals import happen, happens_at
 
@@ -29,25 +29,40 @@ if TYPE_CHECKING:
 
 
 class Arrivals:
-    """The arrivals of all transfers of one request: ``after_s`` is how long each takes after its last byte has left.
+    """The arrivals of all transfers of one request, which start at ``starts_s``.
 
-    They are reported to ``report_to``: an event that happens when all have arrived, or a function that is called for those
-    whose last bytes have left. ``waiting`` counts the flows that are still on their way.
+    A transfer arrives ``latency_s`` after its last byte has left, and what its connection took to get going: ``going`` gives that
+    by how long its bytes took to leave. They are reported to ``report_to``: an event that happens when all have arrived, or a
+    function that is called for those whose last bytes have left. ``waiting`` counts the flows that are still on their way.
     """
 
-    __slots__ = ("after_s", "at_s", "report_to", "routes", "waiting")
+    __slots__ = ("at_s", "going", "latency_s", "report_to", "routes", "starts_s", "waiting")
 
-    def __init__(self, routes: ClientRoutes, after_s: Instants, report_to: simpy.Event | Known) -> None:
+    def __init__(
+        self,
+        routes: ClientRoutes,
+        report_to: simpy.Event | Known,
+        latency_s: Instants = 0.0,
+        starts_s: Instants = 0.0,
+        going: Callable[[Instants], Instants] | None = None,
+    ) -> None:
         self.routes = routes
-        self.after_s = after_s
+        self.latency_s = latency_s
+        self.starts_s = starts_s
+        self.going = going
         self.report_to = report_to
         self.at_s: Instants = 0.0
         self.waiting = 0
 
+    def after_s(self, places: Places, lasts_s: Instants) -> Instants:
+        """How long after their last bytes have left some transfers arrive, by how long these took to leave."""
+        latency_s = at(self.latency_s, places)
+        return latency_s if self.going is None else latency_s + self.going(lasts_s)
+
     def note(self, env: simpy.Environment, places: Places, arrivals_s: Instants | None = None) -> None:
         """The last bytes of some transfers, or of all, have left now; they arrive at these instants."""
         if arrivals_s is None:
-            arrivals_s = env.now + (self.after_s[places] if isinstance(self.after_s, np.ndarray) else self.after_s)
+            arrivals_s = env.now + self.after_s(places, env.now - at(self.starts_s, places))
         self.waiting -= 1
         if not isinstance(self.report_to, simpy.Event):
             self.report_to(places, arrivals_s)
@@ -79,7 +94,19 @@ class Cohort:
     last bytes leave.
     """
 
-    __slots__ = ("arrivals", "flow", "left_s", "names", "over", "own_bps", "places", "played", "size_bits", "starts_s")
+    __slots__ = (
+        "arrivals",
+        "factor",
+        "flow",
+        "left_s",
+        "names",
+        "over",
+        "own_bps",
+        "places",
+        "played",
+        "size_bits",
+        "starts_s",
+    )
 
     def __init__(
         self,
@@ -92,6 +119,7 @@ class Cohort:
         played: Sequence[OverTime] = (),
     ) -> None:
         self.arrivals = arrivals
+        self.factor = 1.0  # by chance, of each
         self.places = places
         self.names = names
         self.own_bps = own_bps
@@ -105,17 +133,16 @@ class Cohort:
             ends = [time_to_accumulate(own, at, size_bits) for own, at in zip(played, self._begun(), strict=True)]
             self.left_s = np.array(ends)
 
-    def arrivals_s(self, some: npt.NDArray[np.bool_] | slice = EVERYONE) -> Instants:
+    def arrivals_s(self, some: Places = EVERYONE) -> Instants:
         """When its transfers, or some of them, arrive, where each is alone on its way."""
-        after_s, starts_s = self.arrivals.after_s, self.starts_s
-        if isinstance(after_s, np.ndarray):
-            after_s = after_s[self.places][some]
+        starts_s, places = at(self.starts_s, some), self.places
+        if some is not EVERYONE:
+            places = np.arange(len(self.arrivals.routes.clients))[places][some]
         if self.played:
-            return self.left_s[some] + after_s
-        if isinstance(starts_s, np.ndarray):
-            starts_s = starts_s[some]
-        own_bps = self.own_bps[some] if isinstance(self.own_bps, np.ndarray) else self.own_bps
-        return starts_s + (self.size_bits / own_bps + after_s)
+            left_s = self.left_s[some]
+            return left_s + self.arrivals.after_s(places, left_s - starts_s)
+        lasts_s = self.size_bits / at(self.own_bps, some)
+        return starts_s + (lasts_s + self.arrivals.after_s(places, lasts_s))
 
     def sent_bits(self, now: float) -> Instants:
         """What each has sent until now, where each is alone on its way."""
@@ -136,31 +163,41 @@ class Cohorts:
         self._env = env
         self._network = network
         self._links = network.links
+        self._carriage = network.carriage
         self._on: dict[str, Cohort] = {}  # by the name of each own link
 
     def transfer_all(self, routes: ClientRoutes, size_bytes: int, starts_s: Instants | None = None) -> simpy.Event:
         """See `Network.transfer_all`."""
         arrived = self._env.event()
         if not self._may_go(routes, size_bytes):
-            self._one_by_one(Arrivals(routes, 0.0, arrived), size_bytes)
+            self._one_by_one(Arrivals(routes, arrived), size_bytes)
             return arrived
-        after_s = self._links.latencies_s(routes)
-        starts_s = self._env.now if starts_s is None else starts_s
+        arrivals = self._arrivals(routes, size_bytes, arrived, self._env.now if starts_s is None else starts_s)
         if size_bytes == 0:
-            return happens_at(self._env, last(starts_s + after_s), starts_s + after_s)
-        self._go(Arrivals(routes, after_s, arrived), 8.0 * size_bytes, starts_s)
+            arrivals_s = arrivals.starts_s + arrivals.after_s(EVERYONE, 0.0)
+            return happens_at(self._env, last(arrivals_s), arrivals_s)
+        self._go(arrivals, size_bytes)
         return arrived
+
+    def _arrivals(
+        self, routes: ClientRoutes, size_bytes: int, report_to: simpy.Event | Known, starts_s: Instants
+    ) -> Arrivals:
+        """Arrivals of transfers that nobody was in the way of when they started."""
+        going: Callable[[Instants], Instants] | None = None
+        if not self._carriage.immediate:
+            going = partial(self._carriage.getting_going_s, size_bytes, routes.pattern.round_trip_s)
+        return Arrivals(routes, report_to, self._links.latencies_s(routes), starts_s, going)
 
     def transfer_each(self, routes: ClientRoutes, size_bytes: int, known: Known) -> None:
         """See `Network.transfer_each`. On links that change over time, last bytes do not leave together: each goes alone."""
         if not self._links.steady(routes.names) or not self._may_go(routes, size_bytes):
-            self._one_by_one(Arrivals(routes, 0.0, known), size_bytes)
+            self._one_by_one(Arrivals(routes, known), size_bytes)
             return
-        after_s = self._links.latencies_s(routes)
+        arrivals = self._arrivals(routes, size_bytes, known, self._env.now)
         if size_bytes == 0:
-            known(EVERYONE, self._env.now + after_s)
+            known(EVERYONE, self._env.now + arrivals.after_s(EVERYONE, 0.0))
         else:
-            self._go(Arrivals(routes, after_s, known), 8.0 * size_bytes, self._env.now)
+            self._go(arrivals, size_bytes)
 
     def independent(self, routes: ClientRoutes) -> bool:
         """See `Network.independent`."""
@@ -169,10 +206,12 @@ class Cohorts:
     def _may_go(self, routes: ClientRoutes, size_bytes: int) -> bool:
         """Whether transfers may go as a cohort: there are several, and nobody is on the clients' own links.
 
-        These are steady; or there are no links in common, and they follow a trace of bandwidth.
+        These are steady; or there are no links in common, and they follow a trace of bandwidth that fits the window.
         """
-        if not self._links.steady(routes.names) and (routes.pattern.common or not self._links.played(routes.names)):
-            return False
+        if not self._links.steady(routes.names):
+            played = () if routes.pattern.common else self._links.played(routes.names)
+            if not played or self._carriage.most_bps(routes.pattern.round_trip_s) < max(own.peak for own in played):
+                return False
         alone = len(routes.names) > 1 and self._on.keys().isdisjoint(routes.names) and self._links.free(routes.names)
         return alone or size_bytes == 0
 
@@ -184,30 +223,43 @@ class Cohorts:
             arrived = self._network.transfer(route, size_bytes)
             arrived.callbacks.append(lambda _, place=place: arrivals.note(self._env, np.array([place])))  # type: ignore[misc]
 
-    def _go(self, arrivals: Arrivals, size_bits: float, starts_s: Instants) -> None:
+    def _go(self, arrivals: Arrivals, size_bytes: int) -> None:
         """Sends the transfers of a request on their way. Only without links in common may they start later than now."""
-        routes = arrivals.routes
-        common = self._links.of(routes.pattern.common)
+        routes, starts_s = arrivals.routes, arrivals.starts_s
+        common, bits = self._links.of(routes.pattern.common), self._carriage.wire_bits(size_bytes)
         played = () if common else self._links.played(routes.names)
+        factors = self._carriage.factors(routes, size_bytes)
         if played:
-            self._start(Cohort(arrivals, EVERYONE, routes.names, 0.0, size_bits, starts_s, played), common)
-        elif isinstance(routes.own_bps, np.ndarray) and (common or not isinstance(arrivals.report_to, simpy.Event)):
-            for own_bps in np.unique(routes.own_bps).tolist():
-                places = np.flatnonzero(routes.own_bps == own_bps)
-                names = [routes.names[i] for i in places.tolist()]
-                their_s = starts_s[places] if isinstance(starts_s, np.ndarray) else starts_s
-                self._start(Cohort(arrivals, places, names, own_bps, size_bits, their_s), common)
-        else:
-            self._start(Cohort(arrivals, EVERYONE, routes.names, routes.own_bps, size_bits, starts_s), common)
+            self._start(Cohort(arrivals, EVERYONE, routes.names, 0.0, bits, starts_s, played), common)
+            return
+        most_bps = self._carriage.most_bps(routes.pattern.round_trip_s)
+        own_bps = routes.own_bps if most_bps == np.inf else np.minimum(routes.own_bps, most_bps)
+        if not common:
+            factors = None  # they are of no avail
+        alike = factors is None or factors.count(factors[0]) == len(factors)
+        apart = isinstance(own_bps, np.ndarray) and (common or not isinstance(arrivals.report_to, simpy.Event))
+        if alike and not apart:
+            factor = 1.0 if factors is None else factors[0]
+            self._start(Cohort(arrivals, EVERYONE, routes.names, own_bps, bits, starts_s), common, factor)
+            return
+        kinds: dict[tuple[float, float], list[int]] = {}
+        each_bps = np.broadcast_to(own_bps, len(routes.names)).tolist()
+        for place, kind in enumerate(zip(each_bps, factors or itertools.repeat(1.0), strict=False)):
+            kinds.setdefault(kind, []).append(place)
+        for (their_bps, factor), theirs in sorted(kinds.items()):
+            places, names = np.array(theirs), [routes.names[i] for i in theirs]
+            self._start(Cohort(arrivals, places, names, their_bps, bits, at(starts_s, places)), common, factor)
 
-    def _start(self, cohort: Cohort, common: tuple[Link, ...]) -> None:
+    def _start(self, cohort: Cohort, common: tuple[Link, ...], factor: float = 1.0) -> None:
         names, arrivals = cohort.names, cohort.arrivals
         arrivals.waiting += 1
         self._on.update(dict.fromkeys(names, cohort))
         if common:
             ended = partial(self._left, cohort)
             assert not isinstance(cohort.own_bps, np.ndarray)
-            cohort.flow = self._network.put(common, cohort.size_bits, len(names), cohort.own_bps, ended)
+            trip_s = arrivals.routes.pattern.round_trip_s
+            cohort.factor = factor
+            cohort.flow = self._network.put(common, cohort.size_bits, len(names), cohort.own_bps, ended, factor, trip_s)
             return
         # Nobody is in the way of anybody: when they leave and arrive is known at once.
         arrives = isinstance(arrivals.report_to, simpy.Event)
@@ -258,19 +310,27 @@ class Cohorts:
         self._forget(cohort)
         if not going.all():
             arrivals.waiting += 1
-            arrivals.note(self._env, everyone[~going], cohort.arrivals_s(~going))
+            arrivals.note(self._env, everyone[~going], cohort.arrivals_s(np.flatnonzero(~going)))
         arrivals.waiting += int(going.sum()) - 1
         starts_s, each = np.broadcast_to(cohort.starts_s, len(everyone)), arrivals.routes.each()
         for i in np.flatnonzero(going).tolist():
-            put = partial(self._put, arrivals, everyone[i : i + 1], each[everyone[i]], float(left_bits[i]))
+            place, route = everyone[i : i + 1], each[everyone[i]]
+            put = partial(self._put, arrivals, place, route, float(left_bits[i]), cohort.factor)
             if starts_s[i] > self._env.now:
                 happens_at(self._env, float(starts_s[i])).callbacks.append(put)
             else:
                 put()
 
     def _put(
-        self, arrivals: Arrivals, place: Places, route: Sequence[Leg], left_bits: float, event: object = None
+        self,
+        arrivals: Arrivals,
+        place: Places,
+        route: Sequence[Leg],
+        left_bits: float,
+        factor: float,
+        event: object = None,
     ) -> None:
-        links = self._links.of(route)
+        links, trip_s = self._links.of(route), arrivals.routes.pattern.round_trip_s
         self.make_way(links)
-        self._network.put(links, left_bits, ended=lambda: arrivals.note(self._env, place))
+        ended, own_bps = partial(arrivals.note, self._env, place), self._carriage.most_bps(trip_s)
+        self._network.put(links, left_bits, 1, own_bps, ended, factor, trip_s)

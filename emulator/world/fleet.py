@@ -6,6 +6,7 @@ edges. Blocks of neighbouring client numbers share an edge.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -48,6 +49,17 @@ class Leg:
     bandwidth_bps: float
     latency_s: float
     jitter: Jitter | None = None
+    overhead_s: float = 0.0  # the part of the latency that is no way: a round trip does not have it twice
+
+
+def round_trip_s(route: Sequence[Leg]) -> float:
+    """Seconds there and back over a route, without jitter: twice its latency one way."""
+    return 2 * sum(max(0.0, leg.latency_s - leg.overhead_s) for leg in route)
+
+
+def ends_of(route: Sequence[Leg]) -> str:
+    """Sender and receiver of a route, as one name."""
+    return f"{route[0].sender}>{route[-1].receiver}"
 
 
 class Pattern:
@@ -63,6 +75,7 @@ class Pattern:
         self.common = route[1:] if up else route[:-1]
         drawn = any(leg.jitter is not None for leg in route)
         self.latency_s = None if drawn else sum(max(0.0, leg.latency_s) for leg in route)
+        self.round_trip_s = round_trip_s(route)
 
 
 class ClientRoutes:
@@ -86,11 +99,21 @@ class ClientRoutes:
         names = self._fleet.client_names
         return [f"{names[c]}/{ending}" for c in self.clients.tolist()]
 
+    @cached_property
+    def ends(self) -> list[str]:
+        """Sender and receiver of every transfer, as `ends_of` names them."""
+        up, server, names = self._ends()
+        return [f"{name}>{server}" if up else f"{server}>{name}" for name in names]
+
+    def _ends(self) -> tuple[bool, str, list[str]]:
+        """Whether transfers go up, the server, and the clients."""
+        route, up = self.pattern.route, self.pattern.own == 0
+        names = [self._fleet.client_names[c] for c in self.clients.tolist()]
+        return up, route[-1].receiver if up else route[0].sender, names
+
     def each(self) -> list[tuple[Leg, ...]]:
         """The route of every transfer."""
-        route, up = self.pattern.route, self.pattern.own == 0
-        server = route[-1].receiver if up else route[0].sender
-        names = [self._fleet.client_names[c] for c in self.clients.tolist()]
+        up, server, names = self._ends()
         return [self._fleet.route(n, server) if up else self._fleet.route(server, n) for n in names]
 
 
@@ -239,7 +262,7 @@ def _leg(
     ``latency_s`` takes the place of the latency that the kind has.
     """
     every_s = (kind.latency if latency_s is None else latency_s) + kind.overhead
-    return Leg(link, sender, receiver, hop, bandwidth_bps * (1 - kind.loss), every_s, kind.jitter)
+    return Leg(link, sender, receiver, hop, bandwidth_bps * (1 - kind.loss), every_s, kind.jitter, kind.overhead)
 
 
 def assign_devices(shares: dict[str, float], clients: int, seed: int) -> list[str]:

@@ -18,10 +18,23 @@ class Flow:
     """A transfer on its way. ``done`` happens when its last byte has left; `SharedNetwork.stop` takes it off the links.
 
     It may stand for ``count`` transfers that are alike and start together: each has a link of its own of ``own_bps``, beside the
-    ``links`` that all of them cross. Then ``ended`` is called at once in place of ``done``.
+    ``links`` that all of them cross. Then ``ended`` is called at once in place of ``done``. ``factor`` and ``round_trip_s`` give
+    its weight against others.
     """
 
-    __slots__ = ("bundle", "count", "done", "ended", "ends_at", "links", "number", "own_bps", "size_bits")
+    __slots__ = (
+        "bundle",
+        "count",
+        "done",
+        "ended",
+        "ends_at",
+        "factor",
+        "links",
+        "number",
+        "own_bps",
+        "round_trip_s",
+        "size_bits",
+    )
 
     def __init__(
         self,
@@ -32,6 +45,8 @@ class Flow:
         count: int = 1,
         own_bps: float = math.inf,
         ended: Callable[[], None] | None = None,
+        factor: float = 1.0,
+        round_trip_s: float = 0.0,
     ) -> None:
         self.number = number
         self.links = links
@@ -42,6 +57,8 @@ class Flow:
         self.count = count
         self.own_bps = own_bps
         self.ended = ended
+        self.factor = factor
+        self.round_trip_s = round_trip_s
 
     @property
     def stuck(self) -> bool:
@@ -95,12 +112,12 @@ class Link:
 
 
 class LoneFlow:
-    """A flow that is alone on all its links, from ``start_s`` on; its last byte arrives ``after_s`` after it has left.
+    """A flow that is alone on all its links, from ``start_s`` on; when its last byte has left, ``after`` says when it arrives.
 
     ``joined`` says that somebody came to one of them, so that it arrives later than was foreseen.
     """
 
-    __slots__ = ("after_s", "arrived", "joined", "links", "rate_bps", "size_bits", "start_s")
+    __slots__ = ("after", "arrived", "factor", "joined", "links", "rate_bps", "round_trip_s", "size_bits", "start_s")
 
     def __init__(
         self,
@@ -108,15 +125,19 @@ class LoneFlow:
         size_bits: float,
         rate_bps: float,
         start_s: float,
-        after_s: float,
+        after: Callable[[float], float],
         arrived: simpy.Event,
+        factor: float,
+        round_trip_s: float,
     ) -> None:
         self.links = links
         self.size_bits = size_bits
         self.rate_bps = rate_bps
         self.start_s = start_s
-        self.after_s = after_s
+        self.after = after
         self.arrived = arrived
+        self.factor = factor
+        self.round_trip_s = round_trip_s
         self.joined = False
 
     def leave(self) -> None:
@@ -129,15 +150,34 @@ class LoneFlow:
 class Bundle:
     """Flows of equal rate. ``served_bits`` is the virtual clock: what each member was sent since the bundle began."""
 
-    __slots__ = ("cap_bps", "heap", "key", "links", "number", "rate_bps", "served_bits", "size", "updated_s", "version")
+    __slots__ = (
+        "cap_bps",
+        "heap",
+        "key",
+        "links",
+        "number",
+        "rate_bps",
+        "served_bits",
+        "size",
+        "updated_s",
+        "version",
+        "weight",
+    )
 
     def __init__(
-        self, number: int, key: tuple[object, ...], links: tuple[Link, ...], cap_bps: float, now: float
+        self,
+        number: int,
+        key: tuple[object, ...],
+        links: tuple[Link, ...],
+        cap_bps: float,
+        weight: float,
+        now: float,
     ) -> None:
         self.number = number
         self.key = key
         self.links = links  # those with others on them
         self.cap_bps = cap_bps
+        self.weight = weight  # of each member
         self.heap: list[tuple[float, int, Flow]] = []
         self.size = 0  # transfers
         self.rate_bps = 0.0  # of each of them
@@ -170,18 +210,22 @@ def connected(start: Link, seen: set[Bundle]) -> list[Bundle]:
 def max_min(bundles: Iterable[Bundle]) -> dict[Bundle, float]:
     """Max-min fair rates by progressive filling: all rates rise together until a link is full or a flow is at its own limit.
 
-    The bundles must be all those that are connected by narrow links.
+    They rise in proportion to the flows' weights. The bundles must be all those that are connected by narrow links.
     """
     rates: dict[Bundle, float] = {}
     order = {bundle: i for i, bundle in enumerate(bundles)}
     left = {link: link.rate_bps for b in order for link in b.links if link.narrow}
-    counts = dict.fromkeys(left, 0)
+    weights = dict.fromkeys(left, 0.0)  # of all flows that still rise
+    counts = dict.fromkeys(left, 0)  # bundles of them
     for bundle in order:
         for link in bundle.links:
             if link in counts:
-                counts[link] += bundle.size
-    rising = sorted(order, key=lambda b: b.cap_bps, reverse=True)  # the next to be at its own limit is the last
-    levels = [(left[link] / counts[link], i, counts[link], link) for i, link in enumerate(left)]
+                weights[link] += bundle.size * bundle.weight
+                counts[link] += 1
+    rising = sorted(
+        order, key=lambda b: b.cap_bps / b.weight, reverse=True
+    )  # the next to be at its own limit is the last
+    levels = [(left[link] / weights[link], i, counts[link], link) for i, link in enumerate(left)]
     heapq.heapify(levels)
     places = {link: i for _, i, _, link in levels}
     while len(rates) < len(order):
@@ -189,7 +233,7 @@ def max_min(bundles: Iterable[Bundle]) -> dict[Bundle, float]:
             heapq.heappop(levels)  # of an earlier count
         level = max(0.0, levels[0][0]) if levels else math.inf
         frozen: list[Bundle] = []
-        while rising and (rising[-1] in rates or rising[-1].cap_bps <= level):
+        while rising and (rising[-1] in rates or rising[-1].cap_bps <= level * rising[-1].weight):
             bundle = rising.pop()
             if bundle not in rates:
                 frozen.append(bundle)
@@ -197,13 +241,14 @@ def max_min(bundles: Iterable[Bundle]) -> dict[Bundle, float]:
             frozen = [b for b in levels[0][3].bundles if b not in rates]
         changed: dict[Link, None] = {}
         for bundle in sorted(frozen, key=order.__getitem__):
-            rate_bps = rates[bundle] = min(bundle.cap_bps, level)
+            rate_bps = rates[bundle] = min(bundle.cap_bps, level * bundle.weight)
             for link in bundle.links:
                 if link in left:
                     left[link] -= rate_bps * bundle.size
-                    counts[link] -= bundle.size
+                    weights[link] -= bundle.size * bundle.weight
+                    counts[link] -= 1
                     changed[link] = None
         for link in changed:
             if counts[link]:
-                heapq.heappush(levels, (left[link] / counts[link], places[link], counts[link], link))
+                heapq.heappush(levels, (left[link] / weights[link], places[link], counts[link], link))
     return rates

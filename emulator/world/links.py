@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import simpy
 
-from emulator.world.fleet import ClientRoutes, Leg
+from emulator.world.fleet import ClientRoutes, Leg, round_trip_s
 from emulator.world.flows import Link
 from emulator.world.network import Instants, latencies_s, latency_s
 from emulator.world.overtime import OverTime, Product
@@ -61,6 +61,11 @@ class Links:
     def latency_s(self, route: Sequence[Leg]) -> float:
         """The latency of a transfer that starts now, in seconds."""
         return latency_s(route, self._rng, self._env.now, self._latencies)
+
+    def round_trip_s(self, route: Sequence[Leg]) -> float:
+        """Seconds there and back over a route now, without jitter."""
+        extra_s = sum(self._latencies[leg.link].at(self._env.now) for leg in route if leg.link in self._latencies)
+        return round_trip_s(route) + 2 * extra_s
 
     def latencies_s(self, routes: ClientRoutes) -> Instants:
         """The latencies of several transfers that start now, in seconds."""

@@ -11,7 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import simpy
 
-from emulator.world.fleet import ClientRoutes, Leg
+from emulator.contracts.world import Transport
+from emulator.world.carriage import Carriage
+from emulator.world.fleet import ClientRoutes, Leg, round_trip_s
 from emulator.world.overtime import OverTime
 from emulator.world.simpy_internals import happens_at
 
@@ -64,21 +66,29 @@ class Transfer:
 class DedicatedNetwork:
     """Every transfer has every link to itself: its latency plus the bits over the narrowest link."""
 
-    def __init__(self, env: simpy.Environment, rng: np.random.Generator) -> None:
+    def __init__(self, env: simpy.Environment, rng: np.random.Generator, carriage: Carriage | None = None) -> None:
         self._env = env
         self._rng = rng
+        self._carriage = carriage or Carriage(Transport(), 0)
 
     def transfer(self, route: Sequence[Leg], size_bytes: int) -> simpy.Event:
         """See `Network.transfer`."""
-        narrowest_bps = min(leg.bandwidth_bps for leg in route)
-        return self._env.timeout(latency_s(route, self._rng) + 8 * size_bytes / narrowest_bps, True)
+        trip_s = round_trip_s(route)
+        lasts_s = self._carriage.wire_bits(size_bytes) / self._rate_bps(route, trip_s)
+        going_s = self._carriage.getting_going_s(size_bytes, trip_s, lasts_s)
+        return self._env.timeout(latency_s(route, self._rng) + lasts_s + going_s, True)
+
+    def _rate_bps(self, route: Sequence[Leg], trip_s: float) -> float:
+        return min(self._carriage.most_bps(trip_s), *(leg.bandwidth_bps for leg in route))
 
     def start(self, route: Sequence[Leg], size_bytes: int) -> Transfer:
         """See `Network.start`."""
-        began_s, narrowest_bps = self._env.now, min(leg.bandwidth_bps for leg in route)
+        began_s, rate_bps = self._env.now, self._rate_bps(route, round_trip_s(route))
+        if size_bytes:
+            rate_bps *= 8 * size_bytes / self._carriage.wire_bits(size_bytes)
         return Transfer(
             self.transfer(route, size_bytes),
-            lambda: min(size_bytes, int(narrowest_bps * (self._env.now - began_s) / 8)),
+            lambda: min(size_bytes, int(rate_bps * (self._env.now - began_s) / 8)),
         )
 
     def peak_bps(self, leg: Leg) -> float:
@@ -95,8 +105,11 @@ class DedicatedNetwork:
         known(EVERYONE, self._arrivals_s(routes, size_bytes, self._env.now))
 
     def _arrivals_s(self, routes: ClientRoutes, size_bytes: int, starts_s: Instants) -> Instants:
-        common_bps = min((leg.bandwidth_bps for leg in routes.pattern.common), default=np.inf)
-        return starts_s + (latencies_s(routes, self._rng) + 8 * size_bytes / np.minimum(routes.own_bps, common_bps))
+        trip_s = routes.pattern.round_trip_s
+        most_bps = min(self._carriage.most_bps(trip_s), *(leg.bandwidth_bps for leg in routes.pattern.common), np.inf)
+        lasts_s = self._carriage.wire_bits(size_bytes) / np.minimum(routes.own_bps, most_bps)
+        going_s = self._carriage.getting_going_s(size_bytes, trip_s, lasts_s)
+        return starts_s + (latencies_s(routes, self._rng) + lasts_s + going_s)
 
     def independent(self, routes: ClientRoutes) -> bool:
         """See `Network.independent`. Jitter is drawn when a transfer starts."""

@@ -29,6 +29,8 @@ import numpy as np
 import simpy
 from simpy.events import EventPriority
 
+from emulator.contracts.world import Transport
+from emulator.world.carriage import Carriage
 from emulator.world.cohorts import Cohorts
 from emulator.world.fleet import ClientRoutes, Leg
 from emulator.world.flows import NOTHING_BITS, Bundle, Flow, Link, LoneFlow, connected, max_min
@@ -53,11 +55,13 @@ class SharedNetwork:
         capacities: Mapping[str, OverTime] | None = None,
         latencies: Mapping[str, OverTime] | None = None,
         factors: Mapping[str, OverTime] | None = None,
+        carriage: Carriage | None = None,
     ) -> None:
         """``rng`` draws jitter. Links by name may have a bandwidth over time, in place of what routes say, and a latency.
 
-        ``factors`` multiply the bandwidth of links, whatever it is.
+        ``factors`` multiply the bandwidth of links, whatever it is. ``carriage`` is the transport; without it, a fluid.
         """
+        self.carriage = carriage or Carriage(Transport(), 0)
         self.links = Links(env, rng, capacities or {}, latencies or {}, factors or {})
         self._env = env
         self._bundles: dict[tuple[object, ...], Bundle] = {}
@@ -73,31 +77,36 @@ class SharedNetwork:
 
     def transfer(self, route: Sequence[Leg], size_bytes: int) -> simpy.Event:
         """An event that happens when the last byte has arrived."""
-        after_s = self.links.latency_s(route)
+        latency_s = self.links.latency_s(route)
         links = self.links.of(route)
         self._cohorts.make_way(links)
         if size_bytes and all(link.free for link in links):
-            return self._alone(links, 8.0 * size_bytes, after_s)
-        flow = self.send(route, size_bytes)
-        return self._later(flow, after_s)
+            return self._alone(route, links, size_bytes, latency_s)
+        return self._later(self.send(route, size_bytes), size_bytes, latency_s)
 
     def start(self, route: Sequence[Leg], size_bytes: int) -> Transfer:
         """See `Network.start`."""
-        after_s = self.links.latency_s(route)
+        latency_s = self.links.latency_s(route)
         flow = self.send(route, size_bytes)
-        return Transfer(self._later(flow, after_s), lambda: int(self.stop(flow)))
+        share = 8.0 * size_bytes / flow.size_bits if size_bytes else 1.0  # of what is on the wire
+        return Transfer(self._later(flow, size_bytes, latency_s), lambda: int(self.stop(flow) * share))
 
     def peak_bps(self, leg: Leg) -> float:
         """See `Network.peak_bps`."""
         return self.links.peak_bps(leg)
 
-    def _later(self, flow: Flow, after_s: float) -> simpy.Event:
-        """An event that happens so many seconds after the flow's last byte has left."""
-        if after_s == 0:
+    def _later(self, flow: Flow, size_bytes: int, latency_s: float) -> simpy.Event:
+        """An event that happens when the last byte of a flow that starts now has arrived."""
+        if latency_s == 0 and self.carriage.immediate:
             return flow.done
-        arrived = self._env.event()
-        flow.done.callbacks.append(lambda _: succeed_after(arrived, after_s))
+        arrived, start_s = self._env.event(), self._env.now
+        after = self._after(size_bytes, flow.round_trip_s, latency_s)
+        flow.done.callbacks.append(lambda _: succeed_after(arrived, after(self._env.now - start_s)))
         return arrived
+
+    def _after(self, size_bytes: int, round_trip_s: float, latency_s: float) -> Callable[[float], float]:
+        """How long after its last byte has left a transfer arrives, by how long it took to leave."""
+        return lambda lasts_s: latency_s + self.carriage.getting_going_s(size_bytes, round_trip_s, lasts_s)
 
     def transfer_all(self, routes: ClientRoutes, size_bytes: int, starts_s: Instants | None = None) -> simpy.Event:
         """See `Network.transfer_all`."""
@@ -115,7 +124,10 @@ class SharedNetwork:
         """Puts a flow on the links of a route, now."""
         links = self.links.of(route)
         self._cohorts.make_way(links)
-        return self.put(links, 8.0 * size_bytes)
+        trip_s, factor = self.links.round_trip_s(route), self.carriage.factor(route, size_bytes)
+        own_bps = self.carriage.most_bps(trip_s)
+        bits = self.carriage.wire_bits(size_bytes)
+        return self.put(links, bits, own_bps=own_bps, factor=factor, round_trip_s=trip_s)
 
     def put(
         self,
@@ -124,9 +136,12 @@ class SharedNetwork:
         count: int = 1,
         own_bps: float = math.inf,
         ended: Callable[[], None] | None = None,
+        factor: float = 1.0,
+        round_trip_s: float = 0.0,
     ) -> Flow:
         """Puts a flow on links, now. It may stand for several transfers, each with a link of its own beside these."""
-        flow = Flow(next(self._numbers), links, size_bits, self._env.event(), count, own_bps, ended)
+        done = self._env.event()
+        flow = Flow(next(self._numbers), links, size_bits, done, count, own_bps, ended, factor, round_trip_s)
         if size_bits == 0:
             flow.done.succeed(True)
             return flow
@@ -138,14 +153,16 @@ class SharedNetwork:
         self._settle_soon()
         return flow
 
-    def _alone(self, links: tuple[Link, ...], size_bits: float, after_s: float) -> simpy.Event:
+    def _alone(self, route: Sequence[Leg], links: tuple[Link, ...], size_bytes: int, latency_s: float) -> simpy.Event:
         """A flow that nobody else is in the way of: when it arrives is known at once."""
         now = self._env.now
-        rate_bps = min(link.rate_bps for link in links)
-        lone = LoneFlow(links, size_bits, rate_bps, now, after_s, self._env.event())
+        trip_s, factor = self.links.round_trip_s(route), self.carriage.factor(route, size_bytes)
+        rate_bps = min(self.carriage.most_bps(trip_s), *(link.rate_bps for link in links))
+        bits, after = self.carriage.wire_bits(size_bytes), self._after(size_bytes, trip_s, latency_s)
+        lone = LoneFlow(links, bits, rate_bps, now, after, self._env.event(), factor, trip_s)
         for link in links:
             link.lone = lone
-        due = self._env.timeout(size_bits / rate_bps + after_s)
+        due = self._env.timeout(bits / rate_bps + after(bits / rate_bps))
         due.callbacks.append(lambda _: self._arrive(lone))
         return lone.arrived
 
@@ -162,8 +179,9 @@ class SharedNetwork:
         if left_bits <= NOTHING_BITS:  # its bytes have left, only its latency is not over yet
             return
         lone.joined = True  # its arrival was foreseen too early
-        flow = self.put(lone.links, left_bits)
-        flow.done.callbacks.append(lambda _: succeed_after(lone.arrived, lone.after_s))
+        own_bps = self.carriage.most_bps(lone.round_trip_s)
+        flow = self.put(lone.links, left_bits, own_bps=own_bps, factor=lone.factor, round_trip_s=lone.round_trip_s)
+        flow.done.callbacks.append(lambda _: succeed_after(lone.arrived, lone.after(self._env.now - lone.start_s)))
 
     def stop(self, flow: Flow) -> float:
         """Takes a flow off its links; returns the bytes that it has sent. Its ``done`` never happens."""
@@ -261,10 +279,14 @@ class SharedNetwork:
             self._leave(flow)
         shared = tuple(link for link in flow.links if link.crossing > 1)
         cap_bps = min(flow.own_bps, *(link.rate_bps for link in flow.links))
-        key = (*(link.name for link in shared), cap_bps)
+        weight = 1.0
+        if shared:
+            narrowest_bps = min(link.rate_bps for link in shared)
+            weight = self.carriage.weight(flow.factor, flow.round_trip_s, narrowest_bps)
+        key = (*(link.name for link in shared), cap_bps, weight)
         bundle = self._bundles.get(key)
         if bundle is None:
-            bundle = self._bundles[key] = Bundle(next(self._numbers), key, shared, cap_bps, now)
+            bundle = self._bundles[key] = Bundle(next(self._numbers), key, shared, cap_bps, weight, now)
             for link in shared:
                 link.bundles[bundle] = None
         bundle.advance(now)

@@ -1,0 +1,154 @@
+"""Arithmetic of transports: bits on the wire, the time that a connection takes to get going, and unequal shares.
+
+A transfer goes over its links as a flow of `wire_bits`; what its connection takes beside that (`getting_going_s`) is added to its
+latency when its last byte has left, and occupies nothing. Slow start is worked out from the rate that the flow had in the
+mean, so that it costs less where others leave it less to win.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from bisect import bisect_left
+from collections.abc import Sequence
+from statistics import NormalDist
+from typing import overload
+
+import numpy as np
+import numpy.typing as npt
+
+from emulator.contracts.world import Transport
+from emulator.rng import derive
+from emulator.world.fleet import ClientRoutes, Leg, ends_of
+
+Floats = npt.NDArray[np.float64]
+
+# Chance gives a flow one of these standard deviations: few, so that many flows have equal rates and are worked out together.
+STEP, STEPS = 0.5, 5
+DEVIATIONS = STEP * np.arange(-STEPS, STEPS + 1)
+_LIMITS = [
+    NormalDist().cdf(each + STEP / 2) for each in DEVIATIONS[:-1].tolist()
+]  # of a uniform number, between two of them
+
+_CUT, _CUBIC = 0.7, 0.4  # RFC 9438: what a loss leaves of the window, and its growth in frames a cubic second
+
+_MASK = 2**64 - 1
+_GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+
+
+class Carriage:
+    """A transport at work in one run. ``seed`` is that of the stream of its chance."""
+
+    def __init__(self, transport: Transport, seed: int) -> None:
+        self.transport = transport
+        self._key = derive(seed, "transport")
+        self._factors: list[float] = np.exp(transport.spread * DEVIATIONS).tolist()
+        self.immediate = (
+            transport.set_up == 0 and transport.initial_segments == 0
+        )  # nothing goes by before the first byte
+        self._sent: dict[int, int] = {}  # transfers so far that chance was asked for, by route
+
+    def wire_bits(self, size_bytes: int) -> float:
+        """What so many bytes are on the wire, in bits."""
+        how = self.transport
+        frames = -(-size_bytes // how.payload_bytes)
+        return 8.0 * (size_bytes + frames * (how.frame_bytes - how.payload_bytes))
+
+    def most_bps(self, round_trip_s: float) -> float:
+        """The rate on the wire that the window allows."""
+        if self.transport.window_bytes == math.inf or round_trip_s <= 0:
+            return math.inf
+        return (
+            8 * self.transport.window_bytes * self.transport.frame_bytes / self.transport.payload_bytes / round_trip_s
+        )
+
+    @overload
+    def getting_going_s(self, size_bytes: int, round_trip_s: float, lasts_s: float) -> float: ...
+    @overload
+    def getting_going_s(self, size_bytes: int, round_trip_s: float, lasts_s: Floats) -> Floats: ...
+    def getting_going_s(self, size_bytes: int, round_trip_s: float, lasts_s: Floats | float) -> Floats | float:
+        """Seconds that a transfer takes beside its latency and the ``lasts_s`` for which its bits keep the links busy.
+
+        Set-up, and what slow start leaves idle. As long as a window is sent in less than a round trip at the transfer's mean
+        rate, the rest of the round trip goes by idly; the next window is twice as large, until nothing is left. A window that
+        doubles arrives at twice the rate at which it leaves: once it holds as much as the queue does, the queue overflows, and
+        what is left is sent with CUBIC's window (RFC 9438).
+        """
+        how = self.transport
+        set_up_s = how.set_up * round_trip_s
+        segments = -(-size_bytes // how.payload_bytes)
+        if not how.initial_segments or segments <= how.initial_segments or round_trip_s <= 0:
+            return set_up_s
+        if isinstance(lasts_s, np.ndarray):
+            some_s, places = np.unique(lasts_s, return_inverse=True)
+            found = [self.getting_going_s(size_bytes, round_trip_s, each) for each in some_s.tolist()]
+            return np.array(found)[places]
+        frame_s = how.frame_bytes * 8 * lasts_s / self.wire_bits(size_bytes)
+        trip_s = round_trip_s + frame_s  # an acknowledgement follows a whole frame
+        pipe = trip_s / frame_s  # frames on their way when the link is busy all the time
+        first = how.initial_segments
+        doubled = first * 2.0 ** _doublings(how.queue_frames / first)
+        slow = (
+            _CUT * 2 * (doubled + how.queue_frames)
+        )  # the window after a loss, which is seen when it has doubled once more
+        left = segments - (4 * doubled - first)
+        if how.queue_frames and slow < pipe and left > 0:
+            windows = round(math.log2(doubled / first)) + 2
+            return set_up_s + self._idle_s(windows, trip_s, frame_s) + _cubic_s(left, slow, pipe, frame_s)
+        # Windows that are followed by another one, and windows that a round trip outlasts.
+        followed = math.ceil(math.log2(segments / first + 1)) - 1
+        return set_up_s + self._idle_s(min(followed, _doublings(pipe / first)), trip_s, frame_s)
+
+    def _idle_s(self, windows: int, trip_s: float, frame_s: float) -> float:
+        """What so many windows of slow start leave of their round trips."""
+        return windows * trip_s - (2.0**windows - 1) * self.transport.initial_segments * frame_s
+
+    def competes(self, size_bytes: int) -> bool:
+        """Whether a transfer is long enough for its share to differ from that of others: it outlasts the first window."""
+        return self.transport.spread > 0 and size_bytes > self.transport.initial_segments * self.transport.payload_bytes
+
+    def weight(self, factor: float, round_trip_s: float, narrowest_bps: float) -> float:
+        """The weight of a flow on links with others: its factor by chance, and its round trip with a full queue there."""
+        power = self.transport.round_trip_power
+        if power == 0 or narrowest_bps == 0:
+            return factor
+        queue_s = self.transport.queue_frames * self.transport.frame_bytes * 8 / narrowest_bps
+        trip_s = round_trip_s + queue_s
+        return factor if trip_s == 0 else factor * trip_s**-power
+
+    def factor(self, route: Sequence[Leg], size_bytes: int) -> float:
+        """The factor by chance of the next transfer on a route: from the seed, the route and the number of the transfer alone."""
+        return self._draw(ends_of(route)) if self.competes(size_bytes) else 1.0
+
+    def factors(self, routes: ClientRoutes, size_bytes: int) -> list[float] | None:
+        """The factors of the next transfers on several routes, each as `factor` gives it; None where all are 1."""
+        return [self._draw(ends) for ends in routes.ends] if self.competes(size_bytes) else None
+
+    def _draw(self, ends: str) -> float:
+        key = zlib.crc32(ends.encode())
+        count = self._sent[key] = self._sent.get(key, 0) + 1
+        mixed = (self._key ^ (key << 32)) + count * _GOLDEN & _MASK
+        mixed = (mixed ^ mixed >> 30) * _FIRST & _MASK
+        mixed = (mixed ^ mixed >> 27) * _SECOND & _MASK
+        return self._factors[bisect_left(_LIMITS, ((mixed ^ mixed >> 31) >> 11) * 2.0**-53)]
+
+
+def _doublings(ratio: float) -> int:
+    """How often a window doubles until it is so many times as large."""
+    return max(0, math.ceil(math.log2(ratio))) if ratio > 0 else 0
+
+
+def _cubic_s(left: float, window: float, pipe: float, frame_s: float) -> float:
+    """Seconds that a window takes for the frames that are left, beyond those in which a link that is busy sends them.
+
+    CUBIC's window grows from ``window`` towards what it was before the loss. That is seconds away, so it is taken to go on
+    growing as it begins to. Once it fills the pipe, the link is busy.
+    """
+    growth = 3 * _CUBIC * float((window / _CUT * (1 - _CUT) / _CUBIC) ** (2 / 3))  # frames a second
+    trip_s = pipe * frame_s
+    full_s = (pipe - window) / growth
+    sent = (window * full_s + growth * full_s**2 / 2) / trip_s
+    if left > sent:
+        return full_s - sent * frame_s
+    lasts_s = (math.sqrt(window**2 + 2 * growth * trip_s * left) - window) / growth
+    return lasts_s - left * frame_s
