@@ -206,7 +206,7 @@ class Topology(Params):
         "max-min", description="how concurrent transfers share a link: max-min fairly, or each as if it were alone"
     )
     transport: TransportKind = Field(
-        "fluid",
+        "tcp",
         validate_default=True,
         description="what a transfer takes beside latency and bandwidth: nothing (fluid), or what TCP takes",
     )

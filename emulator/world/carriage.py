@@ -24,7 +24,7 @@ from emulator.world.fleet import ClientRoutes, Leg, ends_of
 Floats = npt.NDArray[np.float64]
 
 # Chance gives a flow one of these standard deviations: few, so that many flows have equal rates and are worked out together.
-STEP, STEPS = 0.5, 5
+STEP, STEPS = 0.75, 3
 DEVIATIONS = STEP * np.arange(-STEPS, STEPS + 1)
 _LIMITS = [
     NormalDist().cdf(each + STEP / 2) for each in DEVIATIONS[:-1].tolist()

@@ -71,6 +71,7 @@ class SharedNetwork:
         self._settling = False
         # When bundles lose their next member; old versions are skipped.
         self._ends: list[tuple[float, int, int, Bundle]] = []
+        self._moved: dict[Bundle, None] = {}  # whose next member ends at another instant than was noted
         self._wakes_at = math.inf
         self._wake: simpy.Event | None = None  # the event of that instant
         self._cohorts = Cohorts(env, self)
@@ -238,6 +239,9 @@ class SharedNetwork:
         for flow in regroup:
             self._bundle_anew(flow, now)
         self._work_out(now)
+        moved, self._moved = self._moved, {}
+        for bundle in moved:
+            self._schedule_end(bundle, now)
         self._wake_up()
 
     def _refresh(self, link: Link) -> None:
@@ -298,9 +302,8 @@ class SharedNetwork:
             link.demand_bps += cap_bps * flow.count
             self._dirty[link] = None
         if not shared or bundle.rate_bps == 0:
-            self._set_rate(bundle, cap_bps, now)
-        else:
-            self._schedule_end(bundle, now)
+            bundle.rate_bps = cap_bps
+        self._move(bundle)
 
     def _leave(self, flow: Flow) -> None:
         bundle = flow.bundle
@@ -341,13 +344,15 @@ class SharedNetwork:
             for bundle, rate_bps in max_min(connected(start, seen)).items():
                 if rate_bps != bundle.rate_bps:
                     bundle.advance(now)
-                    self._set_rate(bundle, rate_bps, now)
+                    bundle.rate_bps = rate_bps
+                    self._move(bundle)
         for link in dirty:
             link.was_narrow = link.narrow
 
-    def _set_rate(self, bundle: Bundle, rate_bps: float, now: float) -> None:
-        bundle.rate_bps = rate_bps
-        self._schedule_end(bundle, now)
+    def _move(self, bundle: Bundle) -> None:
+        """The bundle's next member does not end when it was noted to; when it does is noted once all of this instant is known."""
+        bundle.version += 1
+        self._moved[bundle] = None
 
     def _schedule_end(self, bundle: Bundle, now: float) -> None:
         """Notes when the bundle's next member ends."""

@@ -38,7 +38,7 @@ class TcpParams(Params):
         1.0, description="power of the round trip by which flows with a long one get less; 0: they get the same"
     )
     spread: Annotated[float, Field(ge=0, le=3)] = Field(
-        0.3, description="how unequal the shares of equal flows are: standard deviation of their logarithm; 0: equal"
+        0.25, description="how unequal the shares of equal flows are: standard deviation of their logarithm; 0: equal"
     )
 
     def problems(self, scale: Scale) -> Iterable[tuple[str, str]]:
