@@ -107,8 +107,10 @@ from emulator.contracts.world import (
     Meeting,
     OperationCost,
     RngOf,
+    Transport,
     faults,
     group_operations,
+    transports,
 )
 from emulator.errors import HflError, InputError
 from emulator.grouping.aggregation import SampledGroups
@@ -187,6 +189,8 @@ __all__ = [  # noqa: RUF022 (by slot)
     # Group operations, and the devices that do them.
     "group_operations", "GroupOperationFacts", "Meeting", "OperationCost", "CurveParams", "Curve", "DeviceProfile",
     "find_profile",
+    # Transports.
+    "transports", "Transport",
     # Faults.
     "faults", "FleetSize", "FaultEffect", "RngOf", "Spells", "When", "OfClients", "OfEdges",
     # Trace formats and generators.

@@ -36,6 +36,7 @@ model: {kind: mlp, hidden: [8]}
 topology:
   edges: 2
   clients: 8
+  transport: fluid  # exact closed forms
   links:
     access: {up: 8 Mbit/s, down: 16 Mbit/s, latency: 20 ms}
     backhaul: {up: 80 Mbit/s, down: 160 Mbit/s, latency: 5 ms}

@@ -1,7 +1,7 @@
 """Flows over links, packet by packet in ns-3: JSON on standard input, JSON on standard output (see README.md beside this file).
 
-Runs in an environment with the package `ns3` (3.44). Every link has a drop-tail queue of its own and no other queue; TCP is set as
-Linux sets it: CUBIC with SACK, ten segments at the start, no retransmission timeout below 200 ms, buffers of 6 MB.
+Runs in an environment with the package `ns3` (3.44). Every link has a drop-tail queue of its own and no other queue. TCP is set
+as Linux sets it: CUBIC with SACK, ten segments at the start, no retransmission timeout below 200 ms, buffers of 6 MB.
 """
 
 from __future__ import annotations
@@ -70,8 +70,9 @@ std::vector<double> Play(uint32_t nodes, std::vector<double> links, std::vector<
     traffic.Uninstall(ends);
     of[(uint32_t) links[i]] = given.GetAddress(0);
     of[(uint32_t) links[i + 1]] = given.GetAddress(1);
-    DynamicCast<PointToPointNetDevice>(ends.Get(0))->GetQueue()->TraceConnectWithoutContext("Drop", MakeCallback(&Dropped));
   }
+  for (uint32_t i = 0; i < nodes; ++i)  // where a device's queue is full, the layer above it drops
+    all.Get(i)->GetObject<TrafficControlLayer>()->TraceConnectWithoutContext("TcDrop", MakeCallback(&Dropped));
   Ipv4GlobalRoutingHelper::PopulateRoutingTables();
   left = flows.size() / 4;
   got.assign(left, 0);

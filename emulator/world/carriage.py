@@ -32,6 +32,8 @@ _LIMITS = [
 
 _CUT, _CUBIC = 0.7, 0.4  # RFC 9438: what a loss leaves of the window, and its growth in frames a cubic second
 
+_SHORTEST_S, _LONGEST_S = 1e-3, 1e3  # round trips beyond these weigh as these do
+
 _MASK = 2**64 - 1
 _GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
@@ -108,13 +110,15 @@ class Carriage:
         return self.transport.spread > 0 and size_bytes > self.transport.initial_segments * self.transport.payload_bytes
 
     def weight(self, factor: float, round_trip_s: float, narrowest_bps: float) -> float:
-        """The weight of a flow on links with others: its factor by chance, and its round trip with a full queue there."""
-        power = self.transport.round_trip_power
-        if power == 0 or narrowest_bps == 0:
-            return factor
-        queue_s = self.transport.queue_frames * self.transport.frame_bytes * 8 / narrowest_bps
-        trip_s = round_trip_s + queue_s
-        return factor if trip_s == 0 else factor * trip_s**-power
+        """The weight of a flow on links with others: its factor by chance, and its round trip with a full queue there.
+
+        A multiple of 2^-20, so that sums of weights are exact in whatever order they are added.
+        """
+        how = self.transport
+        if how.round_trip_power and narrowest_bps:
+            trip_s = round_trip_s + how.queue_frames * how.frame_bytes * 8 / narrowest_bps
+            factor *= min(max(trip_s, _SHORTEST_S), _LONGEST_S) ** -how.round_trip_power
+        return max(1, round(factor * 2**20)) / 2**20
 
     def factor(self, route: Sequence[Leg], size_bytes: int) -> float:
         """The factor by chance of the next transfer on a route: from the seed, the route and the number of the transfer alone."""

@@ -177,6 +177,13 @@ def splitting(said: Sequence[str]) -> None:
     assert (load_run("split").clusters["reason"] == "split").any()
 
 
+@of("Transport")
+def transport(said: Sequence[str]) -> None:
+    known, unknown = (load_run(folder).ledger for folder in ("quic", "quic-unknown"))
+    assert unknown["end_s"].max() > known["end_s"].max()
+    assert unknown["bytes"].sum() == known["bytes"].sum()
+
+
 @of("Fault")
 def fault(said: Sequence[str]) -> None:
     ledger = load_run("blackout").ledger

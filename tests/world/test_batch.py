@@ -15,6 +15,7 @@ from emulator.ledger import Ledger, Row, Tag
 from emulator.rng import stream
 from emulator.scenario import Loaded
 from emulator.world.batch import Work
+from emulator.world.carriage import Carriage
 from emulator.world.cohorts import Cohorts
 from emulator.world.fleet import Fleet
 from emulator.world.meetings import operate
@@ -50,21 +51,26 @@ WORLDS: dict[str, list[str]] = {
     "sites": ["topology.links.latencies={file: eight-sites}", CELL],
     "no edges": ["topology.edges=0", "method=fedavg", PORT],
 }
+# Shares by chance and by round trip, slow start and a window that holds the faster links back.
+WORLDS |= {
+    f"{name}, tcp": [*changes, "topology.transport={kind: tcp, window: 30 kB}"] for name, changes in WORLDS.items()
+}
 SAMPLES = np.array([5, 30, 5, 17, 40, 30, 1, 8, 12, 12, 60, 3])
 
 
 def world_of(loaded: Loaded) -> World:
     env, topology = simpy.Environment(), loaded.scenario.topology
     traces, jitter = played(topology, 3), stream(1, "jitter")
-    network: DedicatedNetwork | SharedNetwork = DedicatedNetwork(env, jitter)
+    carriage = Carriage(topology.transport(), 3)
+    network: DedicatedNetwork | SharedNetwork = DedicatedNetwork(env, jitter, carriage)
     if topology.sharing == "max-min":
-        network = SharedNetwork(env, jitter, traces.bandwidths, traces.latencies)
+        network = SharedNetwork(env, jitter, traces.bandwidths, traces.latencies, carriage=carriage)
     return World(env, Fleet(topology, 3), network, Workload(50_000, 1e6, 12_000), Ledger(), traces.speeds)
 
 
 def loaded_as(small: Small, world: str) -> Loaded:
     devices = "topology.devices={raspberry-pi-4b: 0.5, laptop: 0.25, android-mid: 0.25}"
-    return small("topology.clients=12", "topology.edges=3", devices, *WORLDS[world])
+    return small("topology.clients=12", "topology.edges=3", devices, "topology.transport=fluid", *WORLDS[world])
 
 
 def together(
