@@ -6,7 +6,7 @@ An operation costs each member seconds on its own device, and bytes to and from 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
@@ -39,6 +39,13 @@ class CurveParams(Params):
     c: Seconds | None = Field(None, description="seconds a member for each pair (member, member)")
 
 
+def _named_constants(schema: dict[str, Any]) -> None:
+    """What may stand for constants, for the JSON schema: a bundled name, a file, or nothing."""
+    from devices.secagg.constants import constants_names
+
+    schema["anyOf"] = [{"enum": constants_names()}, {"type": "string", "pattern": r"\.ya?ml$"}, {"type": "null"}]
+
+
 class SecureAggregationParams(CurveParams):
     """Which model of secure aggregation, against whom, and how often members drop out of it."""
 
@@ -61,9 +68,9 @@ class SecureAggregationParams(CurveParams):
     )
     constants: str | None = Field(
         None,
-        description="whose implementation: 'python-2022' (published), 'compiled-2026' (this project's) or a file of measured "
-        "constants (hfl list secure-aggregation; hfl calibrate secure-aggregation); without it, quadratic: the device's own "
-        "curve, protocol: 'python-2022'",
+        description="whose implementation: a name (hfl list secure-aggregation) or a file of measured constants (hfl calibrate "
+        "secure-aggregation); without it, quadratic: the device's own curve, protocol: 'python-2022'",
+        json_schema_extra=_named_constants,
     )
 
     @field_validator("adversary")
