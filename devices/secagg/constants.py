@@ -1,6 +1,8 @@
 """How long the operations of the protocol take: measured figures with their source, in a YAML file.
 
-The bundled file is ``constants.yaml``; ``hfl calibrate secure-aggregation`` writes one for the host that it runs on.
+The bundled ones are in ``devices/secagg/profiles``, one file an implementation: a new one is a new file there and nothing else.
+Their seconds are those of one core of the Xeon that ``core_slowdown`` of devices refers to. ``hfl calibrate secure-aggregation``
+writes such a file for the host that it runs on.
 """
 
 from __future__ import annotations
@@ -13,10 +15,12 @@ from pydantic import ValidationError
 
 from devices.profile import Curve, Text
 from emulator import yamlfile
-from emulator.errors import ScenarioError, quote_all
+from emulator.errors import InputError, ScenarioError, quote_all, suggestion
 from emulator.explain import explain
 from emulator.registry import Params
 from emulator.units import Seconds
+
+DEFAULT = "python-2022"  # docs/secure-aggregation.md argues for it
 
 
 class Constants(Params):
@@ -48,10 +52,31 @@ class MeasuredConstants(Params):
     curve: Curve | None = None
 
 
+def constants_names() -> list[str]:
+    """The bundled constants, sorted."""
+    return sorted(p.stem for p in _folder().glob("*.yaml"))
+
+
 @cache
-def find_constants(path: str | None = None) -> MeasuredConstants:
-    """The constants in a file; without one, those that are bundled. Raises `ScenarioError` with all that is wrong with it."""
-    document = yamlfile.load(Path(path) if path else Path(str(files("devices.secagg") / "constants.yaml")))
+def find_constants(name: str = DEFAULT) -> MeasuredConstants:
+    """The bundled constants of this name, or the user's own at this path (``.yaml`` or ``.yml``).
+
+    A relative path counts from the current folder. Raises `InputError` for an unknown name, and its subclass `ScenarioError`
+    with all that is wrong with a file.
+    """
+    if name.endswith((".yaml", ".yml")):
+        return _read(Path(name))
+    if name not in constants_names():
+        raise InputError(f"unknown constants '{name[:60]}'; {suggestion(name, constants_names())}")
+    return _read(_folder() / f"{name}.yaml")
+
+
+def _folder() -> Path:
+    return Path(str(files("devices.secagg") / "profiles"))
+
+
+def _read(path: Path) -> MeasuredConstants:
+    document = yamlfile.load(path)
     if not isinstance(document.data, dict):
         what = "is empty" if document.data is None else "is not a mapping"
         keys = quote_all(MeasuredConstants.model_fields)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from devices.profile import Curve
 from devices.secagg.constants import Constants
 from devices.secagg.identity import SIGNATURE_BYTES
 from devices.secagg.mask import word_type
@@ -18,14 +19,18 @@ from devices.secagg.shamir import threshold_of
 from devices.secagg.steps import CONSISTENCY, KEYS, MASKED, SHARES, UNMASK, Adversary, Step, steps_of
 
 Party = Literal["client", "server"]
+PARTIES: tuple[Party, ...] = ("client", "server")
 
 
 @dataclass(frozen=True)
 class ProtocolGroup:
-    """Who takes part: ``dropped`` of the clients drop out (a mean, so not always whole); vectors have ``elements`` numbers."""
+    """Who takes part: ``dropped`` of the clients drop out (a mean, so not always whole); vectors have ``elements`` numbers.
+
+    The threshold of a run is a whole number; that of a curve over sizes of groups (`protocol_curve`) is a share of the clients.
+    """
 
     clients: int
-    threshold: int
+    threshold: float
     dropped: float
     elements: int
     adversary: Adversary = "passive"
@@ -95,8 +100,7 @@ def protocol_cost(
         raise ValueError(
             f"clients, parameters and vectors must be at least 1, not {clients}, {parameters} and {vectors}"
         )
-    if not 0 <= dropout < 1:
-        raise ValueError(f"dropout must be at least 0 and below 1, not {dropout}")
+    _check_dropout(dropout)
     if adversary == "active" and (constants.sign is None or constants.verify is None):
         raise ValueError(
             "there are no constants 'sign' and 'verify', which signatures against an active adversary take"
@@ -122,6 +126,47 @@ def protocol_cost(
         for step in all_steps
     }
     return ProtocolCost(steps, vector_bytes)
+
+
+def protocol_curve(
+    parameters: int,
+    dropout: float,
+    threshold_share: float,
+    constants: Constants,
+    slowdown: float = 1.0,
+    server_slowdown: float = 1.0,
+    vectors: int = 1,
+) -> Curve:
+    """Seconds of a member of a group of n, ``a + b n + c n²``: its own and those that it waits for the server.
+
+    The arguments are those of `protocol_cost`, against a passive adversary; the slowdowns are those of one core of the member
+    and of the server. The protocol's counts are quadratic in n but for its threshold, which is rounded up to whole clients
+    there and not here. So from n = 2 on the curve is below `protocol_cost` by what less than one more client of threshold
+    costs: ``2 n`` share terms of the member, ``2 s n + 1`` basis terms and ``n`` secret terms of the server, where s is the
+    threshold's share. ``a`` may be below zero, because nobody agrees on a key with itself; from n = 1 on the sum is not.
+    Raises ``ValueError`` for values out of range.
+    """
+    if parameters < 1 or vectors < 1:
+        raise ValueError(f"parameters and vectors must be at least 1, not {parameters} and {vectors}")
+    _check_dropout(dropout)
+    if not (slowdown > 0 and server_slowdown > 0):
+        raise ValueError(f"slowdowns must be greater than 0, not {slowdown} and {server_slowdown}")
+
+    def seconds(n: int) -> float:
+        group = ProtocolGroup(n, threshold_share * n, dropout * n, parameters * vectors)
+        client_s, server_s = (
+            sum(seconds_of(operations(party, step, group), constants) for step in steps_of(group.adversary))
+            for party in PARTIES
+        )
+        return slowdown * client_s + server_slowdown * server_s
+
+    before, at, after = seconds(-1), seconds(0), seconds(1)  # three points give a quadratic function
+    return Curve.model_construct(a=at, b=(after - before) / 2, c=(after + before) / 2 - at)
+
+
+def _check_dropout(dropout: float) -> None:
+    if not 0 <= dropout < 1:
+        raise ValueError(f"dropout must be at least 0 and below 1, not {dropout}")
 
 
 def seconds_of(counts: Mapping[str, float], constants: Constants) -> float:

@@ -10,10 +10,9 @@ import numpy as np
 
 from devices.calibration import Misses, least_squares, times_data
 from devices.secagg.constants import Constants
-from devices.secagg.cost import Party, ProtocolGroup, operations
+from devices.secagg.cost import PARTIES, Party, ProtocolGroup, operations
 from devices.secagg.steps import Step
 
-PARTIES: tuple[Party, ...] = ("client", "server")
 NAMES = tuple(Constants.model_fields)
 
 

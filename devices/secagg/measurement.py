@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from statistics import median
 
 from devices.secagg.cost import ProtocolGroup
 from devices.secagg.encoding import Encoding
@@ -42,11 +41,12 @@ def measure(
     on_run: Callable[[int, int], None] = lambda clients, dropped: None,
     adversary: Adversary = "passive",
 ) -> Iterator[Measured]:
-    """Measures groups of these sizes against an adversary, one after another; times are medians of ``repeats`` runs.
+    """Measures groups of these sizes against an adversary, one after another; times are the shortest of ``repeats`` runs.
 
-    Where the share ``dropout`` of a group is no whole number, runs with the next smaller and the next larger number of
-    dropped clients are mixed so that the mean is right; as many as the threshold needs never drop out. ``on_run`` is told
-    the clients and the dropped before they run. Raises ``ValueError`` for values out of range.
+    (What else the host does only adds to them.) Where the share ``dropout`` of a group is no whole number, runs with the next
+    smaller and the next larger number of dropped clients are mixed so that the mean is right; as many as the threshold needs
+    never drop out. ``on_run`` is told the clients and the dropped before they run. Raises ``ValueError`` for values out of
+    range.
     """
     if not sizes or min(sizes) < 2:
         raise ValueError("a group needs at least 2 clients")
@@ -77,11 +77,11 @@ def _measure_one(
             continue
         on_run(clients, dropped)
         group = ProtocolGroup(clients, threshold, dropped, elements, adversary)
-        outcomes = _runs(group, dropped, repeats)
+        outcomes = _runs(group, threshold, dropped, repeats)
         steps = steps_of(adversary)
         seen = [
-            *(Observation("client", (s,), group, median(o.client_s[s] for o in outcomes)) for s in steps),
-            *(Observation("server", (s,), group, median(o.server_s[s] for o in outcomes)) for s in steps),
+            *(Observation("client", (s,), group, min(o.client_s[s] for o in outcomes)) for s in steps),
+            *(Observation("server", (s,), group, min(o.server_s[s] for o in outcomes)) for s in steps),
         ]
         last = clients - 1  # the first ones drop out
         found = (
@@ -96,13 +96,13 @@ def _measure_one(
     return Measured(clients, expected, client_s, server_s, round(up), round(down), tuple(observations))
 
 
-def _runs(group: ProtocolGroup, dropped: int, repeats: int) -> list[ProtocolRun]:
+def _runs(group: ProtocolGroup, threshold: int, dropped: int, repeats: int) -> list[ProtocolRun]:
     """Runs over made-up vectors; one more than is kept, because the first is slower."""
     rng = stream(0, "secure aggregation", "measurement", group.clients, group.elements)
     vectors = [rng.standard_normal(group.elements) for _ in range(group.clients)]
     encoding = Encoding(group.clients)
     outcomes = [
-        run(vectors, group.threshold, range(dropped), encoding=encoding, adversary=group.adversary)
+        run(vectors, threshold, range(dropped), encoding=encoding, adversary=group.adversary)
         for _ in range(repeats + 1)
     ]
     return outcomes[1:]

@@ -16,7 +16,6 @@ from devices.calibration import (
     Misses,
     Timing,
     Train,
-    curve_data,
     fit_curve,
     fit_speed,
     host_cpu,
@@ -86,8 +85,8 @@ def device(
     """Train models on this host, fit its speed, and write a device profile."""
     import_plugins(plugin)
     _free(file, overwrite)
-    if slowdown is not None and not 0 < slowdown < math.inf:
-        raise InputError(f"--slowdown must be greater than 0, not {slowdown:g}")
+    if slowdown is not None:
+        _check_slowdown(slowdown)
     power, power_source = _power(
         {"idle": idle_watts, "compute": compute_watts, "send": send_watts, "receive": receive_watts}, power_of
     )
@@ -132,6 +131,16 @@ def secure_aggregation_(
     file: Annotated[Path, typer.Option("--out", metavar="FILE", help="The constants to write.")] = Path(
         "secure-aggregation.yaml"
     ),
+    slowdown: Annotated[
+        float,
+        typer.Option(
+            metavar="X",
+            help="Write the seconds of the reference Xeon's core, of which one core here is X times slower (below 1: faster).",
+        ),
+    ] = 1.0,
+    repeats: Annotated[
+        int | None, typer.Option(min=1, help="Runs of each group, of which the shortest counts (default: 5, or 2).")
+    ] = None,
     quick: QuickOption = False,
     overwrite: OverwriteOption = False,
 ) -> None:
@@ -140,31 +149,41 @@ def secure_aggregation_(
     groups = _sizes(sizes)
     if not 0 <= dropout <= 1 / 3:
         raise InputError(f"--dropout must be between 0 and 1/3, because two thirds must be left, not {dropout:g}")
+    _check_slowdown(slowdown)
     from devices.secagg.constants import MeasuredConstants
     from devices.secagg.fit import fit_constants
 
-    rows = _measure(groups, parameters, dropout, 2 if quick else 5)
-    curve, found = fit_curve(groups, [row.client_s + row.server_s for row in rows])
+    runs, shorter_by = repeats or (2 if quick else 5), max(1, parameters // 10)
+    rows = _measure(groups, parameters, dropout, runs)
+    measured, found = fit_curve(groups, [row.client_s + row.server_s for row in rows])
     # Vectors of a second length tell what goes with the numbers from what goes with the clients.
-    shorter = _measure(groups, max(1, parameters // 10), dropout, 2 if quick else 5)
-    signed = _measure(groups, max(1, parameters // 10), dropout, 2 if quick else 5, "active")
+    shorter = _measure(groups, shorter_by, dropout, runs)
+    signed = _measure(groups, shorter_by, dropout, runs, "active")
     fitted = fit_constants([each for row in (*rows, *shorter, *signed) for each in row.observations])
+    curve = {term: seconds / slowdown for term, seconds in measured}
+    scaled = (
+        f" All were divided by {slowdown:g}, the slowdown of a core here against the Xeon of devices/secure_aggregation.py, as "
+        f"given by the user."
+    )
     data = {
         "title": f"Secure aggregation on {host_cpu()}",
         "source": (
             f"Measured with this project's implementation (devices/secagg), all parties in one process: groups of "
-            f"{_listed(groups)}, vectors of {parameters:,} and {max(1, parameters // 10):,} numbers, a share of {dropout:g} "
-            f"dropping out, a threshold of two thirds; the shorter ones also against an active adversary. The constants miss a "
-            f"client's total time by {fitted.client} and the server's by {fitted.server}. The curve is that of the longer "
-            f"vectors against a passive adversary, a member's time plus the server's; it is off by {found.misses}."
+            f"{_listed(groups)}, vectors of {parameters:,} and {shorter_by:,} numbers, a share of {dropout:g} "
+            f"dropping out, a threshold of two thirds; the shorter ones also against an active adversary. Times are the shortest "
+            f"of {runs} runs. The constants miss a client's total time by {fitted.client} and the server's by {fitted.server}. "
+            f"The curve is that of the longer vectors against a passive adversary, a member's time plus the server's; it is off "
+            f"by {found.misses}.{scaled if slowdown != 1 else ''}\n\n"
+            f"Command: hfl calibrate secure-aggregation --sizes {','.join(map(str, groups))} --parameters {parameters} "
+            f"--dropout {dropout:g} --slowdown {slowdown:g} --repeats {runs}"
         ),
-        "constants": times_data(dict(fitted.constants)),
-        "curve": curve_data(curve),
+        "constants": times_data({name: seconds / slowdown for name, seconds in fitted.constants}),
+        "curve": times_data(curve),
     }
     MeasuredConstants.model_validate(data)
     write_text(file, yamlfile.dump(data))
     _show_groups(rows)
-    terms = ", ".join(f"{name} = {text}" for name, text in curve_data(curve).items())
+    terms = ", ".join(f"{name} = {text}" for name, text in times_data(curve).items())
     out.print(f"a member of n pays a + b n + c n²: {terms}; off by {found.misses}")
     out.print(f"constants miss a client's time by {fitted.client}, the server's by {fitted.server}")
     _doubt(found.misses)
@@ -176,6 +195,11 @@ def _free(file: Path, overwrite: bool) -> None:
         raise InputError(f"--out must end in .yaml, not '{file.name}'")
     if file.exists() and not overwrite:
         raise InputError(f"{file} exists already; name another file with --out, or say --overwrite")
+
+
+def _check_slowdown(slowdown: float) -> None:
+    if not 0 < slowdown < math.inf:
+        raise InputError(f"--slowdown must be greater than 0, not {slowdown:g}")
 
 
 def _sizes(text: str) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from devices.profile import find_profile, profile_names
+from devices.secagg.constants import constants_names, find_constants
 from emulator import scenario, yamlfile
 from emulator.contracts.files import figures
 from emulator.errors import InputError, suggestion
@@ -51,6 +52,7 @@ def _samples() -> Entries:
 _OTHERS: dict[str, Callable[[], Entries]] = {
     "presets": lambda: [(name, entry["summary"], "") for name, entry in sorted(presets().items())],
     "devices": lambda: [(name, find_profile(name).title, "") for name in profile_names()],
+    "secure-aggregation": lambda: [(name, find_constants(name).title, "") for name in constants_names()],
     "trace-samples": _samples,
     "plots": lambda: _of(figures),
     "scenarios": lambda: _files(scenario.bundled()),

@@ -1,4 +1,4 @@
-"""Files beside the scenario that a run depends on: traces, mixes, latencies and device profiles of the user's, and data sets.
+"""Files beside the scenario that a run depends on: traces, mixes, latencies, profiles and constants of the user's, and data sets.
 
 Their paths stand in the scenario, their content does not. A manifest names them with their hashes, so that a run whose files have
 changed since is neither taken for a run of the present ones nor replayed with them.
@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from emulator.contracts.world import GroupOperationChoice
 from emulator.errors import InputError
 from emulator.files import digest_of
+from emulator.registry import choices
 from emulator.scenario.schema import Scenario
 from traces.reading import bundled, find
 
@@ -19,12 +21,14 @@ DATA_SET, PUBLIC_SET = "data set", "public data set"
 
 
 def inputs_of(scenario: Scenario) -> dict[str, str]:
-    """SHA-256 of each file that the scenario's topology names, by its absolute path; fingerprints of its data sets.
+    """SHA-256 of each file that a scenario's topology or group operation names, by absolute path; fingerprints of data sets.
 
     What comes with the emulator is left out: it changes with the version alone. Raises `InputError` where a file is missing.
     """
     known = set(bundled().values())
-    paths = {path.resolve() for path in map(Path, _named(scenario.topology.model_dump())) if path not in known}
+    operations = [each.dump() for _, each in choices(scenario.method) if each.slot == GroupOperationChoice.slot]
+    named = map(Path, _named([scenario.topology.model_dump(), *operations]))
+    paths = {path.resolve() for path in named if path not in known}
     sets = {DATA_SET: scenario.data.set, PUBLIC_SET: scenario.data.public_set}
     prints = {name: each.plugin.facts.fingerprint(each.params) for name, each in sets.items() if each is not None}
     return {str(path): digest_of(path) for path in sorted(paths)} | prints
@@ -47,11 +51,14 @@ def _now(name: str, known: dict[str, str]) -> str | None:
 
 
 def _named(value: Any, key: str = "") -> Iterator[str]:
-    """The files within a topology as plain data: those of traces and mixes, and profiles of devices at a path."""
+    """The files within plain data: those of traces and mixes, and profiles and constants at a path."""
     if isinstance(value, dict):
         for name, inner in value.items():
             yield from _named(name)
             yield from _named(inner, str(name))
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _named(inner)
     elif isinstance(value, str):
         if key in ("file", "mix"):
             yield str(_found(value))

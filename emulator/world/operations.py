@@ -5,16 +5,21 @@ An operation costs each member seconds on its own device, and bytes to and from 
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from devices.profile import Curve
+from devices.profile import Curve, DeviceProfile
+from devices.secure_aggregation import REFERENCE_PARAMETERS
 from emulator.contracts.world import GroupOperation, GroupOperationFacts, Meeting, OperationCost, group_operations
 from emulator.errors import InputError
-from emulator.registry import NoParams, Params
+from emulator.registry import NoParams, Params, Scale
 from emulator.units import Seconds
+
+if TYPE_CHECKING:
+    from devices.secagg.constants import Constants
 
 KEY = "method.group_operation"
 
@@ -34,17 +39,27 @@ class CurveParams(Params):
     c: Seconds | None = Field(None, description="seconds a member for each pair (member, member)")
 
 
+def _named_constants(schema: dict[str, Any]) -> None:
+    """What may stand for constants, for the JSON schema: a bundled name, a file, or nothing."""
+    from devices.secagg.constants import constants_names
+
+    schema["anyOf"] = [{"enum": constants_names()}, {"type": "string", "pattern": r"\.ya?ml$"}, {"type": "null"}]
+
+
 class SecureAggregationParams(CurveParams):
     """Which model of secure aggregation, against whom, and how often members drop out of it."""
 
     model: Literal["quadratic", "protocol"] = Field(
-        "quadratic", description="'quadratic': the device's curve; 'protocol': the steps of Bonawitz et al., counted"
+        "quadratic",
+        description="'quadratic': a curve for a model of 100,000 parameters, the device's own or that of 'constants'; "
+        "'protocol': the steps of Bonawitz et al., counted",
     )
     dropout: Annotated[float, Field(ge=0, lt=1)] = Field(
-        0.05, description="protocol: share of the members that drop out, beside those whose failure is emulated"
+        0.05,
+        description="protocol or 'constants': share of the members that drop out, beside those whose failure is emulated",
     )
     threshold: Annotated[float, Field(gt=0.5, le=1)] = Field(
-        0.66, description="protocol: share of the members that must stay to the end; above one half"
+        0.66, description="protocol or 'constants': share of the members that must stay to the end; above one half"
     )
     adversary: Literal["passive", "active"] = Field(
         "passive",
@@ -52,7 +67,10 @@ class SecureAggregationParams(CurveParams):
         "their keys and the list of survivors",
     )
     constants: str | None = Field(
-        None, description="protocol: a file of measured constants (hfl calibrate secure-aggregation)"
+        None,
+        description="whose implementation: a name (hfl list secure-aggregation) or a file of measured constants (hfl calibrate "
+        "secure-aggregation); without it, quadratic: the device's own curve, protocol: 'python-2022'",
+        json_schema_extra=_named_constants,
     )
 
     @field_validator("adversary")
@@ -63,6 +81,16 @@ class SecureAggregationParams(CurveParams):
                 "adversary", "'active' needs 'model: protocol', which counts signatures; a device's curve has none"
             )
         return adversary
+
+    def problems(self, scale: Scale) -> Iterable[tuple[str, str]]:
+        """Constants that are not there, or that lack signatures."""
+        if self.constants is None:
+            return
+        try:
+            _constants(self)
+        except InputError as error:
+            for line in error.message.split("\n"):  # a file of the user's own may have several problems
+                yield "constants", line
 
 
 class SumParams(Params):
@@ -91,6 +119,7 @@ def none(at: Meeting, params: NoParams) -> OperationCost:
 def secure_aggregation(at: Meeting, params: SecureAggregationParams) -> OperationCost:
     """Secure aggregation (Bonawitz et al., CCS 2017): a quadratic curve (S2 Eq. 5), or the steps of the protocol.
 
+    Whose implementation it is, ``constants`` says, for both models: the curve is then that of the protocol's counts.
     Bytes of the quadratic model follow that paper's count of what a user sends and receives beside its masked model: two
     public keys up and those of all others down, two encrypted shares for each other member in both directions, one share
     of each member revealed. For each member that dropped out, the masks that it has in common with all others are made
@@ -100,7 +129,9 @@ def secure_aggregation(at: Meeting, params: SecureAggregationParams) -> Operatio
         return _protocol(at, params)
     others = at.size - 1
     return OperationCost(
-        seconds=_curve_s(SECURE_AGGREGATION[at.vectors], at, params, at.dropped * at.size),
+        seconds=_curve_s(
+            SECURE_AGGREGATION[at.vectors], at, params, at.dropped * at.size, _curve_of_constants(at, params)
+        ),
         up_bytes=2 * _KEY_BYTES + 2 * others * _SHARE_BYTES + at.size * _SHARE_BYTES,
         down_bytes=2 * others * _KEY_BYTES + 2 * others * _SHARE_BYTES,
     )
@@ -126,30 +157,61 @@ def sum_of(at: Meeting, params: SumParams) -> OperationCost:
 
 
 def _protocol(at: Meeting, params: SecureAggregationParams) -> OperationCost:
-    from devices.secagg.constants import find_constants
     from devices.secagg.cost import protocol_cost
 
-    for device in (at.device, at.server):
-        if device.core_slowdown is None:
-            raise InputError(f"device '{device.name}' has no 'core_slowdown', which the protocol's seconds need", KEY)
-    constants = find_constants(params.constants).constants
-    if params.adversary == "active" and (constants.sign is None or constants.verify is None):
-        message = f"{params.constants} has no 'sign' or no 'verify', which an active adversary asks for"
-        raise InputError(f"{message}; measure again with 'hfl calibrate secure-aggregation'", f"{KEY}.constants")
+    constants, (slowdown, server_slowdown) = _constants(params), _slowdowns(at)
     share = min(params.dropout + at.dropped / at.size, (at.size - 1) / at.size)
     cost = protocol_cost(
         at.size, at.parameters, share, params.threshold, constants, at.vectors, adversary=params.adversary
     )
     # A member waits for the server as long as the server computes.
-    seconds = (at.device.core_slowdown or 1.0) * cost.client_s + (at.server.core_slowdown or 1.0) * cost.server_s
+    seconds = slowdown * cost.client_s + server_slowdown * cost.server_s
     return OperationCost(seconds, cost.overhead_up_bytes, cost.down_bytes)
 
 
-def _curve_s(operation: str, at: Meeting, params: CurveParams, further_pairs: int = 0) -> float:
-    own = at.device.group_operations.get(operation)
+def _curve_of_constants(at: Meeting, params: SecureAggregationParams) -> Curve | None:
+    """The curve of the implementation that a scenario names, for a model of the size that devices' own curves are for."""
+    if params.constants is None:
+        return None
+    from devices.secagg.cost import protocol_curve
+
+    constants, (slowdown, server_slowdown) = _constants(params), _slowdowns(at)
+    return protocol_curve(
+        REFERENCE_PARAMETERS, params.dropout, params.threshold, constants, slowdown, server_slowdown, at.vectors
+    )
+
+
+def _constants(params: SecureAggregationParams) -> Constants:
+    from devices.secagg.constants import DEFAULT, find_constants
+
+    name = params.constants or DEFAULT
+    constants = find_constants(name).constants
+    if params.adversary == "active" and (constants.sign is None or constants.verify is None):
+        message = f"{name} has no 'sign' or no 'verify', which an active adversary asks for"
+        raise InputError(f"{message}; measure again with 'hfl calibrate secure-aggregation'", f"{KEY}.constants")
+    return constants
+
+
+def _slowdowns(at: Meeting) -> tuple[float, float]:
+    return _slowdown(at.device), _slowdown(at.server)
+
+
+def _slowdown(device: DeviceProfile) -> float:
+    if device.core_slowdown is None:
+        message = (
+            f"device '{device.name}' has no 'core_slowdown', which seconds by 'model: protocol' or 'constants' need"
+        )
+        raise InputError(message, KEY)
+    return device.core_slowdown
+
+
+def _curve_s(
+    operation: str, at: Meeting, params: CurveParams, further_pairs: int = 0, named: Curve | None = None
+) -> float:
+    own = named or at.device.group_operations.get(operation)
     given = (params.a, params.b, params.c)
     if own is None and None in given:
         raise InputError(f"device '{at.device.name}' has no curve for {operation}; give a, b and c", KEY)
     base = own or Curve(a=0.0, b=0.0, c=0.0)
     a, b, c = (g if g is not None else known for g, known in zip(given, (base.a, base.b, base.c), strict=True))
-    return a + b * at.size + c * (at.size * at.size + further_pairs)
+    return max(0.0, a + b * at.size + c * (at.size * at.size + further_pairs))

@@ -104,9 +104,40 @@ def test_secure_aggregation_is_calibrated(tmp_path: Path, monkeypatch: pytest.Mo
     assert again == Done(2, "", f"error: {file} exists already; name another file with --out, or say --overwrite\n")
 
 
+def test_constants_are_written_for_the_reference_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = ("--sizes", "2,3,5", "--parameters", "500", "--dropout", "0.2", "--repeats", "1")
+    kept, asked = [], []
+    original = calibrate._measure
+
+    def keep(*arguments):  # the second command gets what the first one measured
+        asked.append(arguments[3])
+        if len(kept) < 3:
+            kept.append(original(*arguments))
+            return kept[-1]
+        return kept[len(asked) - 4]
+
+    monkeypatch.setattr(calibrate, "_measure", keep)
+    here, there = tmp_path / "here.yaml", tmp_path / "there.yaml"
+    assert hfl("calibrate", "secure-aggregation", *options, "--out", here).code == 0
+    assert hfl("calibrate", "secure-aggregation", *options, "--slowdown", "0.5", "--out", there).code == 0
+    assert asked == [1] * 6
+    measured, scaled = find_constants(str(here)), find_constants(str(there))
+    for name, seconds in measured.constants:
+        assert getattr(scaled.constants, name) == pytest.approx(2 * seconds, rel=1e-3)
+    assert measured.curve is not None
+    assert scaled.curve is not None
+    assert scaled.curve.seconds(7) == pytest.approx(2 * measured.curve.seconds(7), rel=1e-3)
+    command = "hfl calibrate secure-aggregation --sizes 2,3,5 --parameters 500 --dropout 0.2 --slowdown 0.5 --repeats 1"
+    source = " ".join(scaled.source.split())
+    assert f"Command: {command}" in source
+    assert "All were divided by 0.5, the slowdown of a core here" in source
+    assert "divided" not in measured.source
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (("secure-aggregation", "--slowdown", "-1"), "--slowdown must be greater than 0, not -1"),
         (
             ("device",),
             "power cannot be measured from here; give --idle-watts, --compute-watts, --send-watts, --receive-watts, or name "

@@ -1,4 +1,4 @@
-"""The bundled constants against the published measurements that they are fitted to (see constants.yaml)."""
+"""The bundled constants against the published measurements that they are fitted to (see profiles/python-2022.yaml)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_bundled_constants_are_the_fit_with_the_stated_errors() -> None:
     observations = published()
     assert len(observations) == 51 * 6
     fitted = fit_constants(observations, **HOW)
-    bundled = find_constants()
+    bundled = find_constants("python-2022")
     signatures = {"sign", "verify"}
     assert {name for name in Constants.model_fields if getattr(fitted.constants, name) is None} == signatures
     for name in Constants.model_fields.keys() - signatures:
@@ -53,7 +53,7 @@ def test_the_bundled_constants_are_the_fit_with_the_stated_errors() -> None:
 
 
 def test_signatures_are_scaled_by_the_stated_measurement() -> None:
-    found = find_constants()
+    found = find_constants("python-2022")
     said = re.search(
         r"took ([\d.]+) us, a signature \(Ed25519\) ([\d.]+) us and its verification ([\d.]+) us", found.source
     )
@@ -65,7 +65,7 @@ def test_signatures_are_scaled_by_the_stated_measurement() -> None:
 
 @needs_table
 def test_our_counts_are_below_the_measured_server_only() -> None:
-    constants = find_constants().constants
+    constants = find_constants("python-2022").constants
     for group in {observation.group for observation in published()}:
         cost = protocol_cost(group.clients, group.elements, group.dropped / group.clients, 2 / 3, constants)
         theirs = sum(seconds_of(operations("server", step, group, **HOW), constants) for step in STEPS)
@@ -88,7 +88,7 @@ ROWS = [  # parameters, clients, dropout, client's time, server's time
 def test_costs_meet_measurements(
     parameters: int, clients: int, dropout: float, client_s: float, server_s: float
 ) -> None:
-    cost = protocol_cost(clients, parameters, dropout, 2 / 3, find_constants().constants)
+    cost = protocol_cost(clients, parameters, dropout, 2 / 3, find_constants("python-2022").constants)
     assert cost.client_s == pytest.approx(client_s, rel=0.04)
     assert cost.server_s == pytest.approx(server_s, rel=0.11)
 
@@ -96,6 +96,6 @@ def test_costs_meet_measurements(
 @pytest.mark.parametrize("clients", [2, 3, 5, 10, 20, 50, 100])
 def test_the_two_cost_models_agree_at_the_reference_setting(clients: int) -> None:
     parameters, dropout = secure_aggregation.REFERENCE_PARAMETERS, secure_aggregation.REFERENCE_DROPOUT
-    cost = protocol_cost(clients, parameters, dropout, 2 / 3, find_constants().constants)
+    cost = protocol_cost(clients, parameters, dropout, 2 / 3, find_constants("python-2022").constants)
     quadratic = secure_aggregation.curve(parameters, dropout, slowdown=1.0).seconds(clients)
     assert cost.client_s + cost.server_s == pytest.approx(quadratic, rel=0.06)

@@ -124,7 +124,7 @@ def test_list_shows_every_category() -> None:
     titles = (
         "presets methods estimators distances formations schedules samplings trainings local aggregations waiting "
         "group-operations models data partitions devices faults attacks trace-formats trace-generators trace-samples "
-        "figures plots scenarios studies"
+        "figures plots secure-aggregation scenarios studies"
     )
     assert set(titles.split()) <= set(listing.categories())
     assert {registry.listed for registry in Registry.by_slot.values()} <= set(listing.categories())

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from devices.profile import find_profile
+from devices.secagg.constants import find_constants
 from emulator import yamlfile
 from emulator.files import read_json
 from scenario.command import hfl
@@ -58,3 +59,26 @@ def test_a_profile_and_data_that_have_changed(plugin_home: Path) -> None:
     done = hfl(*words)
     assert done.code == 2
     assert "but 'data set' changed since" in done.err
+
+
+def test_constants_that_have_changed(plugin_home: Path) -> None:
+    bundled = find_constants("compiled-2026").model_dump(mode="json", exclude_none=True)
+    file = plugin_home / "mine.yaml"
+    file.write_text(yamlfile.dump(bundled))
+    words = (*RUN, "--set", "method.group_operation={kind: secure-aggregation, constants: mine.yaml}")
+    done = hfl(*words)
+    assert done.code == 0, done.err
+    assert str(file) in read_json(plugin_home / "out" / "manifest.json")["inputs"]  # type: ignore[index]
+    file.write_text(file.read_text() + "# changed\n")
+    done = hfl(*words)
+    assert done.code == 2
+    assert f"'{file}'" in done.err
+    named = (
+        *RUN[:-2],
+        "other",
+        "--no-memo",
+        "--set",
+        "method.group_operation={kind: secure-aggregation, constants: python-2022}",
+    )
+    assert hfl(*named).code == 0
+    assert set(read_json(plugin_home / "other" / "manifest.json")["inputs"]) == {"data set"}  # type: ignore[index]

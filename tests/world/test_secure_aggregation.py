@@ -13,7 +13,7 @@ from scenario.command import hfl
 
 from devices.profile import find_profile
 from devices.secagg.constants import Constants, find_constants
-from devices.secagg.cost import protocol_cost
+from devices.secagg.cost import protocol_cost, protocol_curve
 from devices.secagg.session import run
 from emulator import ledger
 from emulator.contracts.world import GroupOperationChoice, Meeting
@@ -74,6 +74,75 @@ def test_without_an_adversary_named_it_costs_what_it_always_did(
     size, count, dropped = who
     found = secure_aggregation(Meeting(PI, SERVER, size, 50_000, count, dropped), params)
     assert (found.seconds, found.up_bytes, found.down_bytes) == (seconds, up_bytes, down_bytes)
+
+
+NAMES = ("python-2022", "compiled-2026")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("who", [(2, 1, 0), (9, 2, 0), (9, 1, 2), (40, 1, 0)])
+def test_a_named_implementation_costs_its_own_curve_or_count(name: str, who: tuple[int, int, int]) -> None:
+    size, count, dropped = who
+    meeting, constants = Meeting(PI, SERVER, size, 50_000, count, dropped), find_constants(name).constants
+    named = SecureAggregationParams(constants=name, dropout=0.1, threshold=0.75)
+    curve = protocol_curve(100_000, 0.1, 0.75, constants, 3.7, 1.2, count)
+    quadratic, default = secure_aggregation(meeting, named), secure_aggregation(meeting, DEFAULT)
+    assert quadratic.seconds == pytest.approx(curve.seconds(size) + curve.c * dropped * size, rel=1e-12)
+    assert (quadratic.up_bytes, quadratic.down_bytes) == (default.up_bytes, default.down_bytes)
+    cost = protocol_cost(size, 50_000, 0.1 + dropped / size, 0.75, constants, count)
+    counted = secure_aggregation(meeting, named.model_copy(update={"model": "protocol"}))
+    assert counted.seconds == pytest.approx(3.7 * cost.client_s + 1.2 * cost.server_s, rel=1e-12)
+
+
+def test_the_protocol_without_a_name_is_the_published_implementation() -> None:
+    meeting = Meeting(PI, SERVER, 9, 50_000)
+    named = PROTOCOL.model_copy(update={"constants": "python-2022"})
+    assert secure_aggregation(meeting, PROTOCOL) == secure_aggregation(meeting, named)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_given_terms_stay_as_given_beside_a_name(name: str) -> None:
+    meeting = Meeting(PI, SERVER, 9, 50_000)
+    every = SecureAggregationParams(constants=name, a="1 s", b="100 ms", c="10 ms")
+    assert secure_aggregation(meeting, every).seconds == pytest.approx(1 + 0.9 + 0.81)
+    curve = protocol_curve(100_000, 0.05, 0.66, find_constants(name).constants, 3.7, 1.2)
+    some = SecureAggregationParams(constants=name, b="100 ms")
+    assert secure_aggregation(meeting, some).seconds == pytest.approx(curve.a + 0.9 + 81 * curve.c)
+    nothing = SecureAggregationParams(constants=name, b="0 s", c="0 s")
+    assert secure_aggregation(meeting, nothing).seconds == max(0.0, curve.a)
+
+
+@pytest.mark.parametrize("model", ["quadratic", "protocol"])
+def test_a_device_of_unknown_slowdown_has_no_named_curve(model: str) -> None:
+    unknown = PI.model_copy(update={"core_slowdown": None})
+    params = SecureAggregationParams(model=model, constants="compiled-2026")
+    with pytest.raises(InputError, match="has no 'core_slowdown'"):
+        secure_aggregation(Meeting(unknown, SERVER, 4, 50_000), params)
+
+
+FAULT = "faults=[{kind: client-crash, at: [1000 d]}]"  # never in these runs; but clients are then played one by one
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("model", ["quadratic", "protocol"])
+@pytest.mark.parametrize("changes", [(), (FAULT,)], ids=["together", "one by one"])
+def test_a_run_charges_what_the_named_implementation_takes(
+    name: str, model: str, changes: tuple[str, ...], small: Callable[..., Loaded]
+) -> None:
+    operation = f"{{kind: secure-aggregation, model: {model}, constants: {name}}}"
+    loaded = small(f"method.group_operation={operation}", "method.formation=all", "topology.edges=1", *changes)
+    assert loads(dump(loaded.scenario)).scenario == loaded.scenario
+    session = played(loaded)
+    assert session.world.calm == (not changes)
+    rows = [r for r in session.world.ledger.rows if r.kind == ledger.GROUP_OPERATION]
+    constants = find_constants(name).constants
+    if model == "protocol":
+        cost = protocol_cost(8, session.lab.model_facts.parameters, 0.05, 0.66, constants)
+        expected = 3.7 * cost.client_s + 1.2 * cost.server_s
+    else:
+        expected = protocol_curve(100_000, 0.05, 0.66, constants, 3.7, 1.2).seconds(8)
+    assert len(rows) == 8 * 2 * 2  # members, group rounds, rounds
+    assert [r.end_s - r.start_s for r in rows] == pytest.approx([expected] * len(rows), rel=1e-9)
 
 
 def test_an_active_adversary_costs_signatures_on_the_members_device() -> None:
