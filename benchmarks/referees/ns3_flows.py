@@ -9,13 +9,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import random
 import sys
 from typing import Any
 
-FRAME, SEEN = 1514, 1502  # bytes of a full frame on Ethernet, and those of ns-3's point-to-point link
-PAYLOAD = 1448
-MOST_BYTES = 4_000_000_000  # in all
+from case import FRAME_BYTES, PAYLOAD_BYTES, Case, RefusedError, read_case, refuse
+
+SEEN_BYTES = 1502  # of a full frame on ns-3's point-to-point link
 
 SOURCE = """
 #include <vector>
@@ -102,47 +101,43 @@ std::vector<double> Play(uint32_t nodes, std::vector<double> links, std::vector<
 
 def main() -> None:
     """Plays what standard input asks for: one case, or a list of cases."""
-    given = json.load(sys.stdin)
-    cases = given if isinstance(given, list) else [given]
-    for case in cases:
-        if sum(flow["bytes"] for flow in case["flows"]) * case.get("repeats", 1) > MOST_BYTES:
-            sys.exit("ns3_flows: more than 4 GB in all")
     try:
+        given = json.load(sys.stdin)
+        cases = [read_case(json.dumps(each)) for each in (given if isinstance(given, list) else [given])]
         with _quiet():
             from ns import ns
+    except RefusedError as error:
+        refuse(error)
+    except ValueError as error:
+        refuse(RefusedError(f"the input is no JSON: {error}"))
     except ImportError as error:
-        print(f"ns3_flows: the package 'ns3' is missing ({error})", file=sys.stderr)
-        sys.exit(2)
+        refuse(RefusedError(f"the package 'ns3' is missing ({error})"))
     with _quiet():
-        ns.cppyy.cppdef(SOURCE.replace("PAYLOAD", str(PAYLOAD)))
+        ns.cppyy.cppdef(SOURCE.replace("PAYLOAD", str(PAYLOAD_BYTES)))
     results = [played(case, ns.cppyy.gbl) for case in cases]
     json.dump(results if isinstance(given, list) else results[0], sys.stdout)
 
 
-def played(case: dict[str, Any], c: Any) -> dict[str, Any]:
-    """The seconds of every flow in every repeat; ``c`` is the world of C++."""
+def played(case: Case, c: Any) -> dict[str, Any]:
+    """The seconds of every flow in every repeat, None of one that did not end; ``c`` is the world of C++."""
     nodes, links, names = layout(case)
-    congestion = {"cubic": "TcpCubic", "reno": "TcpLinuxReno"}[case.get("congestion", "cubic")]
-    results, notes = [], []
-    for repeat in range(case.get("repeats", 1)):
-        rng = random.Random(f"{case.get('seed', 1)}/{repeat}")
-        starts = [f["start_s"] + rng.uniform(0, case.get("start_spread_s", 0.0)) for f in case["flows"]]
+    congestion = {"cubic": "TcpCubic", "reno": "TcpLinuxReno"}[case.congestion]
+    vector, results, notes = c.std.vector["double"], [], []
+    for repeat in range(case.repeats):
         flows = [
-            value
-            for flow, start in zip(case["flows"], starts, strict=True)
-            for value in (names[flow["route"][0]][0], names[flow["route"][-1]][1], flow["bytes"], start)
+            float(value)
+            for flow, late_s in zip(case.flows, case.late_s(repeat), strict=True)
+            for value in (names[flow.route[0]][0], names[flow.route[-1]][1], flow.bytes, flow.start_s + late_s)
         ]
-        vector = c.std.vector["double"]
-        limit_s = case.get("limit_s", 600.0)
-        ended = list(c.referee.Play(nodes, vector(links), vector(flows), repeat, limit_s, congestion))
+        ended = list(c.referee.Play(nodes, vector(links), vector(flows), repeat, case.limit_s, congestion))
         if min(ended) < 0:
-            notes.append(f"repeat {repeat}: {sum(e < 0 for e in ended)} flows had not ended after {limit_s:g} s")
-        results.append([e - f["start_s"] if e >= 0 else None for e, f in zip(ended, case["flows"], strict=True)])
+            notes.append(f"repeat {repeat}: {sum(e < 0 for e in ended)} flows had not ended after {case.limit_s:g} s")
+        results.append([e - f.start_s if e >= 0 else None for e, f in zip(ended, case.flows, strict=True)])
         notes.append(f"repeat {repeat}: {c.referee.drops} packets dropped")
     return {"referee": "ns-3 3.44", "repeats": results, "notes": notes}
 
 
-def layout(case: dict[str, Any]) -> tuple[int, list[float], dict[str, tuple[int, int]]]:
+def layout(case: Case) -> tuple[int, list[float], dict[str, tuple[int, int]]]:
     """How many nodes there are, the links as numbers for `Play`, and the nodes at the ends of each link by name."""
     parent: dict[tuple[str, int], tuple[str, int]] = {}
 
@@ -151,16 +146,15 @@ def layout(case: dict[str, Any]) -> tuple[int, list[float], dict[str, tuple[int,
             end = parent[end]
         return end
 
-    for flow in case["flows"]:
-        for before, after in zip(flow["route"], flow["route"][1:], strict=False):
+    for flow in case.flows:
+        for before, after in zip(flow.route, flow.route[1:], strict=False):
             parent[find((before, 1))] = find((after, 0))
-    ends = {name: (find((name, 0)), find((name, 1))) for name in case["links"]}
+    ends = {name: (find((name, 0)), find((name, 1))) for name in case.links}
     numbers = {node: i for i, node in enumerate(dict.fromkeys(end for pair in ends.values() for end in pair))}
     names = {name: (numbers[a], numbers[b]) for name, (a, b) in ends.items()}
     links: list[float] = []
-    for name, link in case["links"].items():
-        rate = link["rate_bps"] * SEEN / FRAME
-        links += [*names[name], rate, link.get("delay_s", 0.0), link.get("queue_packets", 1000)]
+    for name, link in case.links.items():
+        links += [*names[name], link.rate_bps * SEEN_BYTES / FRAME_BYTES, link.delay_s, link.queue_packets]
     return len(numbers), links, names
 
 

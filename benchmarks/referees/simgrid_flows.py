@@ -2,8 +2,9 @@
 
     /usr/bin/python3 benchmarks/referees/simgrid_flows.py < case.json > answer.json
 
-``"model": "fluid"`` shares every link max-min fairly, with no correction for TCP: a flow takes the latencies of its links, and
-from then on its share. ``"model": "tcp"`` is SimGrid's own default, LV08, with the factors that its authors fitted to TCP.
+``"model": "fluid"`` shares every link max-min fairly, with no correction for TCP: a flow has its share from the start, and the
+latencies of its links come after its last byte. ``"model": "tcp"`` is SimGrid's own default, LV08, with the factors that its
+authors fitted to TCP.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ FLUID = {
     "network/weight-S": "0",
     "network/TCP-gamma": "0",
     "network/crosstraffic": "0",
+    "surf/precision": "1e-12",
+    "maxmin/precision": "1e-12",
 }
 TCP = {"network/model": "LV08"}
 LOG = "--log=root.thres:critical"
@@ -38,7 +41,7 @@ def simulate(case: Case) -> dict[str, Any]:
     settings = FLUID if fluid else TCP
     engine = simgrid.Engine(["referee", LOG, *(f"--cfg={key}:{value}" for key, value in settings.items())])
     zone = simgrid.NetZone.create_full_zone("zone")
-    # CM02 weighs flows by the inverse of their latencies. The fluid model has none on its links: flows wait for theirs first.
+    # CM02 weighs flows by the inverse of their latencies. The fluid model has none on its links: they are added in the end.
     links = {name: zone.create_split_duplex_link(name, link.rate_bps / 8) for name, link in case.links.items()}
     for name, link in links.items():
         link.set_latency(0.0 if fluid else case.links[name].delay_s)
@@ -55,10 +58,10 @@ def simulate(case: Case) -> dict[str, Any]:
 
     def send(i: int, repeat: int, zero_s: float, late_s: float) -> None:
         flow = case.flows[i]
-        latency_s = case.round_trip_s(flow) / 2 if fluid else 0.0
-        simgrid.this_actor.sleep_until(zero_s + flow.start_s + late_s + latency_s)
+        simgrid.this_actor.sleep_until(zero_s + flow.start_s + late_s)
         simgrid.Comm.sendto(*hosts[i], flow.bytes)
-        times[repeat][i] = engine.clock - zero_s - flow.start_s
+        latency_s = case.round_trip_s(flow) / 2 if fluid else 0.0
+        times[repeat][i] = engine.clock - zero_s - flow.start_s + latency_s
 
     def all_repeats() -> None:
         for repeat in range(case.repeats):
