@@ -161,7 +161,7 @@ def test_a_local_rule_is_tried_as_well(
     local_rules.register("own", LocalParams)(function)
     with pytest.raises(InputError) as caught:
         execute(small("method.local.kind=own"), tmp_path / "run", Memo(None), max_workers=1)
-    assert str(caught.value).startswith(f"small.yaml:17:10: method.local: {message}")
+    assert str(caught.value).startswith(f"small.yaml:18:10: method.local: {message}")
     assert not (tmp_path / "run").exists()
 
 

@@ -209,7 +209,7 @@ def test_a_flow_that_is_stopped_has_sent_payload_and_no_headers() -> None:
 
 def test_latency_of_a_trace_is_part_of_the_round_trip() -> None:
     env = simpy.Environment()
-    later = StepFunction(np.array([0.0]), np.array([0.1]))
+    later = StepFunction.of([0.0], [0.1])
     carriage = Carriage(replace(Transport(), set_up=1.0), 0)
     here = SharedNetwork(env, stream(0, "jitter"), latencies={"l": later}, carriage=carriage)
     env.run(here.transfer([Leg("l", "a", "b", "", 8e6, 0.02, overhead_s=0.01)], 1_000_000))
