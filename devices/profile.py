@@ -16,7 +16,6 @@ from pydantic import (
     Field,
     PrivateAttr,
     StringConstraints,
-    TypeAdapter,
     ValidationError,
     WrapValidator,
     field_validator,
@@ -116,12 +115,13 @@ class Swap(Params):
     swap: Annotated[float, Field(ge=1, allow_inf_nan=False)]
 
 
-_refuse: TypeAdapter[str] = TypeAdapter(Literal["refuse"])
-
-
 def _out_of_memory(given: Any, _: Any) -> Any:
     """A mapping is a `Swap`; a union would answer a mistake in it with both."""
-    return Swap.model_validate(given) if isinstance(given, dict | Swap) else _refuse.validate_python(given)
+    if isinstance(given, dict | Swap):
+        return Swap.model_validate(given)
+    if given != "refuse":
+        raise PydanticCustomError("out_of_memory", "expected 'refuse' or a mapping such as {swap: 10}")
+    return given
 
 
 class DeviceProfile(Params):
