@@ -41,7 +41,7 @@ commands = typer.Typer(no_args_is_help=True, help="Measure this host; write a de
 app.add_typer(commands, name="calibrate")
 
 MODELS = ("lenet5", "cnn-mnist", "resnet-3block")  # dense networks, from little to much arithmetic
-KINDS = (DEPTHWISE_PROBE, "char-lstm")  # networks of other kinds of layers
+KINDS = (DEPTHWISE_PROBE, "char-lstm", "char-gru")  # networks of other kinds of layers
 BATCH_SIZES = (8, 32, 128)
 SIZES = (2, 4, 8, 16)
 QUICK_SIZES = (2, 4, 6, 8)

@@ -50,7 +50,13 @@ def trainable(name: str, largest_batch: int) -> Trainable:
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        module, shape = _module(name)
+        return trainable_module(*_module(name), largest_batch)
+
+
+def trainable_module(module: nn.Module, shape: tuple[int, ...], largest_batch: int) -> Trainable:
+    """A module that takes samples of one of the shapes above, or other images."""
+    import torch
+
     tokens = shape == TEXT
     facts = model_facts(module, shape, tokens)
     generator = torch.Generator().manual_seed(0)

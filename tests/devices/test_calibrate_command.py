@@ -42,7 +42,8 @@ def test_a_device_is_calibrated(tmp_path: Path, timings: list[Timing]) -> None:
     assert f"it is off by {speed.misses}." in source
     assert f"off by {speed.misses}" in done.out
     assert (
-        "training of lenet5, cnn-mnist, depth-wise blocks, char-lstm on made-up samples in batches of 8, 32" in source
+        "training of lenet5, cnn-mnist, depth-wise blocks, char-lstm, char-gru on made-up samples in batches of 8, 32"
+        in source
     )
     assert {kind for timing in timings for kind, _ in timing.by_kind} == {"depthwise", "recurrent"}
     for kind, share in speed.efficiency.items():
