@@ -1,8 +1,8 @@
 """Figures of a device profile from measurements on this host.
 
-Training time is fitted as ``seconds = FLOPs / effective speed + batches · batch overhead``, which is what
-`devices.compute` charges for full batches. Whoever calls gives a function that trains, so that nothing here knows
-how. What cannot be measured from within, above all power, must be given.
+Training time is fitted as ``seconds = Σ FLOPs of a kind / (effective speed · its efficiency) + batches · batch overhead``,
+which is what `devices.compute` charges for full batches. Whoever calls gives a function that trains, so that nothing here
+knows how. What cannot be measured from within, above all power, must be given.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,24 +51,34 @@ class Fit:
 
 @dataclass(frozen=True)
 class Timing:
-    """Measured: so many seconds for so many floating-point operations (all passes) in so many batches."""
+    """Measured: so many seconds for so many floating-point operations (all passes) in so many batches.
+
+    ``by_kind`` are those of the operations in layers that are not dense.
+    """
 
     flops: float
     batches: int
     seconds: float
+    by_kind: tuple[tuple[str, float], ...] = ()
+
+    def with_kinds(self, forward_flops: float, by_kind: Sequence[tuple[str, float]]) -> Timing:
+        """The same of a network with so many forward FLOPs, of which so many are in layers of other kinds."""
+        return replace(self, by_kind=tuple((kind, some / forward_flops * self.flops) for kind, some in by_kind))
 
 
 @dataclass(frozen=True)
 class Speed:
-    """Effective speed in FLOP/s and seconds of overhead a batch, and by how much they miss."""
+    """Effective speed in FLOP/s, seconds of overhead a batch, efficiency of layers that are not dense, and their misses."""
 
     effective_speed: float
     batch_overhead_s: float
     misses: Misses
+    efficiency: Mapping[str, float] = field(default_factory=dict)
 
-    def seconds(self, flops: float, batches: int) -> float:
+    def seconds(self, flops: float, batches: int, by_kind: Sequence[tuple[str, float]] = ()) -> float:
         """The seconds that these figures give."""
-        return flops / self.effective_speed + batches * self.batch_overhead_s
+        slower = sum(some * (1 / self.efficiency.get(kind, 1.0) - 1) for kind, some in by_kind)
+        return (flops + slower) / self.effective_speed + batches * self.batch_overhead_s
 
 
 def least_squares(table: np.ndarray, seconds: Sequence[float]) -> Fit:
@@ -93,13 +103,19 @@ def least_squares(table: np.ndarray, seconds: Sequence[float]) -> Fit:
 
 
 def fit_speed(timings: Sequence[Timing]) -> Speed:
-    """Speed and overhead from timings; raises `HflError` where they do not depend on the arithmetic."""
-    table = np.array([[t.flops, t.batches] for t in timings], dtype=np.float64)
-    found = least_squares(table, [t.seconds for t in timings])
-    per_flop, overhead_s = found.coefficients
+    """Speed, overhead and efficiencies from timings; raises `HflError` where they do not depend on the arithmetic."""
+    kinds = sorted({kind for t in timings for kind, _ in t.by_kind})
+    rows = [
+        [t.flops - sum(dict(t.by_kind).values()), t.batches, *(dict(t.by_kind).get(k, 0.0) for k in kinds)]
+        for t in timings
+    ]
+    found = least_squares(np.array(rows, dtype=np.float64), [t.seconds for t in timings])
+    per_flop, overhead_s, *slower = found.coefficients
     if per_flop <= 0:
         raise HflError("the times do not grow with the arithmetic, so they give no speed; measure larger models")
-    return Speed(1 / per_flop, overhead_s, found.misses)
+    # A kind whose times do not grow with its arithmetic gives no efficiency.
+    efficiency = {kind: per_flop / each for kind, each in zip(kinds, slower, strict=True) if each > 0}
+    return Speed(1 / per_flop, overhead_s, found.misses, efficiency)
 
 
 def fit_curve(sizes: Sequence[int], seconds: Sequence[float]) -> tuple[Curve, Fit]:
@@ -162,6 +178,8 @@ def profile_text(
         "power": {state: POWER.format(getattr(power, state)) for state in Power.model_fields},
         "group_operations": {name: curve_data(curve) for name, curve in group_operations.items()},
     }
+    if speed.efficiency:
+        data["efficiency"] = {kind: float(f"{share:.4g}") for kind, share in speed.efficiency.items()}
     if memory_bytes:
         data["memory"] = readable(SIZE, memory_bytes, "GiB", "MiB")
     DeviceProfile.model_validate(data)

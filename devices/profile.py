@@ -10,18 +10,27 @@ import math
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, PrivateAttr, StringConstraints, ValidationError, model_validator
+from pydantic import (
+    Field,
+    PrivateAttr,
+    StringConstraints,
+    ValidationError,
+    WrapValidator,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from emulator import yamlfile
 from emulator.errors import InputError, ScenarioError, quote_all, suggestion
 from emulator.explain import explain
 from emulator.registry import Params
-from emulator.units import POWER, FlopsPerSecond, PositiveBytes, Seconds, Watts
+from emulator.units import POWER, FlopsPerSecond, PositiveBytes, PositiveSeconds, Seconds, Watts
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+Factor = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class Power(Params):
@@ -62,13 +71,66 @@ class Curve(Params):
         return self.a + self.b * n + self.c * n * n
 
 
+class Efficiency(Params):
+    """The share of ``effective_speed`` that layers of a kind reach; dense ones (convolutions, matrix products) reach all of it.
+
+    ``depthwise`` are convolutions in which every channel is a group of its own, ``recurrent`` the matrix products of
+    LSTM, GRU and RNN layers. The fields are the kinds (`devices.compute.Arithmetic`).
+    """
+
+    depthwise: Factor = 1.0
+    recurrent: Factor = 1.0
+
+
+class Measured(Params):
+    """Measured seconds of a sample of training, all passes and overheads, of one network at one batch size.
+
+    ``model`` is the kind that a scenario names; arithmetic and size say that it is the same network. ``seconds`` are those of
+    one sample.
+    """
+
+    model: Text
+    forward_flops: Factor
+    parameters: Annotated[int, Field(ge=1)]
+    batch_size: Annotated[int, Field(ge=1)]
+    seconds: PositiveSeconds
+    source: Text
+
+
+class Throttling(Params):
+    """A device that slows down when it gets hot: see `emulator.world.heat`.
+
+    Cold, it computes at its own speed for ``after``; from then on at ``speed`` times that, for as long as it goes on. It is
+    cold again after it was idle for ``recovers``.
+    """
+
+    after: PositiveSeconds
+    speed: Annotated[float, Field(gt=0, le=1)]
+    recovers: PositiveSeconds
+
+
+class Swap(Params):
+    """What does not fit into memory is swapped: ``swap`` times slower, by the share of the training that does not fit."""
+
+    swap: Annotated[float, Field(ge=1, allow_inf_nan=False)]
+
+
+def _out_of_memory(given: Any, _: Any) -> Any:
+    """A mapping is a `Swap`; a union would answer a mistake in it with both."""
+    if isinstance(given, dict | Swap):
+        return Swap.model_validate(given)
+    if given != "refuse":
+        raise PydanticCustomError("out_of_memory", "expected 'refuse' or a mapping such as {swap: 10}")
+    return given
+
+
 class DeviceProfile(Params):
     """What a kind of device can do and what it draws.
 
     ``effective_speed`` is what it sustains while it trains dense layers in float32 with a framework such as
     PyTorch, far below its peak; multiplications and additions count separately. ``batch_overhead`` is the
     time that every mini-batch takes beside its arithmetic. ``group_operations`` are curves by the name of the
-    operation.
+    operation. ``reserve`` is what system and framework take of ``memory`` before anything is trained (`devices.memory`).
     """
 
     title: Text
@@ -79,7 +141,22 @@ class DeviceProfile(Params):
     power: Power
     group_operations: dict[str, Curve]
     memory: PositiveBytes | None = None
+    reserve: PositiveBytes = Field("640 MiB", validate_default=True)
+    out_of_memory: Annotated[Literal["refuse"] | Swap, WrapValidator(_out_of_memory)] = "refuse"
+    efficiency: Efficiency = Efficiency.model_construct(depthwise=1.0, recurrent=1.0)
+    measured: tuple[Measured, ...] = ()
+    throttling: Throttling | None = None
     _name: str = PrivateAttr("")  # private, so that a file cannot claim another name than its own
+
+    @field_validator("measured", mode="after")
+    @classmethod
+    def _once_each(cls, measured: tuple[Measured, ...]) -> tuple[Measured, ...]:
+        seen = [(m.model, m.forward_flops, m.parameters, m.batch_size) for m in measured]
+        for number, each in enumerate(seen):
+            if each in seen[:number]:
+                what = {"model": each[0], "batch": each[3]}
+                raise PydanticCustomError("twice", "'{model}' at batch size {batch} is there twice", what)
+        return measured
 
     @property
     def name(self) -> str:
@@ -89,7 +166,8 @@ class DeviceProfile(Params):
     def faster(self, factor: float, name: str) -> DeviceProfile:
         """A device called ``name`` that computes ``factor`` times as fast: training, batches and group operations.
 
-        It draws the same power in every state. Raises ``ValueError`` unless the factor is finite and greater than 0.
+        It draws the same power in every state, and has the same memory and heat. Raises ``ValueError``
+        unless the factor is finite and greater than 0.
         """
         if not 0 < factor < math.inf:
             raise ValueError(f"a factor is finite and greater than 0, not {factor}")
@@ -104,6 +182,7 @@ class DeviceProfile(Params):
                 "batch_overhead": self.batch_overhead / factor,
                 "core_slowdown": slowdown,
                 "group_operations": curves,
+                "measured": tuple(m.model_copy(update={"seconds": m.seconds / factor}) for m in self.measured),
             }
         )
         other._name = name

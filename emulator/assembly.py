@@ -5,36 +5,48 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Iterator
+from dataclasses import replace
 
 import simpy
 
 from emulator.accounting import Meter
+from emulator.contracts.learning import LocalRuleChoice
 from emulator.errors import HflError
 from emulator.learning.interface import AnyLab
 from emulator.ledger import Ledger
 from emulator.methods.session import Session
+from emulator.registry import choices
 from emulator.rng import stream
 from emulator.scenario import Scenario
 from emulator.world.carriage import Carriage
 from emulator.world.clock import DeadEndError, finish, new_clock
 from emulator.world.disturbances import Disturbances, disturbances
 from emulator.world.endings import watch
-from emulator.world.fleet import Fleet
+from emulator.world.fleet import CLOUD, Fleet
+from emulator.world.memory import check_memory, fits
 from emulator.world.network import DedicatedNetwork, Network
 from emulator.world.played import Played, played
 from emulator.world.sharing import SharedNetwork
-from emulator.world.world import Workload, World
+from emulator.world.workload import Workload
+from emulator.world.world import World
 
 BYTES_PER_PARAMETER = 4  # models travel as float32
 
 
 def assemble(scenario: Scenario, lab: AnyLab, ledger: Ledger | None = None) -> Session:
     """World and session of a scenario, ready to run its method."""
-    facts = lab.model_facts
     ledger = ledger or Ledger()
     env = new_clock(scenario.topology.clients)
     fleet = Fleet(scenario.topology, scenario.seed)
-    workload = Workload(facts.state_size * BYTES_PER_PARAMETER, facts.forward_flops, facts.parameters)
+    workload = workload_of(scenario, lab)
+    trainees = [fleet.device(CLOUD)] if scenario.method.plugin.facts.central else fleet.client_devices
+    sizes = list(batch_sizes(scenario))
+    if not fits(trainees, workload, sizes):
+        # Only then does it matter what clients hold, which a replay may not know.
+        held = lab.clients.samples
+        most = int(held.sum() if scenario.method.plugin.facts.central else held.max())
+        workload = replace(workload, most_samples=most)
+        check_memory(trainees, workload, sizes)
     traces = played(scenario.topology, scenario.seed)
     disturbed = disturbances(scenario)
     watch(env, scenario.topology)
@@ -46,6 +58,38 @@ def assemble(scenario: Scenario, lab: AnyLab, ledger: Ledger | None = None) -> S
     if scenario.attacks is not None:
         session.attack = scenario.attacks(session)
     return session
+
+
+def workload_of(scenario: Scenario, lab: AnyLab) -> Workload:
+    """What the clock must know of a scenario's model and its training."""
+    facts = lab.model_facts
+    rules = [rule for _, rule in choices(scenario.method) if isinstance(rule, LocalRuleChoice)]
+    return Workload(
+        facts.state_size * BYTES_PER_PARAMETER,
+        facts.forward_flops,
+        facts.parameters,
+        facts.by_kind,
+        scenario.model.kind,
+        facts.activation_bytes,
+        max(map(state_vectors, rules), default=0),
+    )
+
+
+def batch_sizes(scenario: Scenario) -> Iterator[tuple[str, int]]:
+    """The sizes of the batches in which a scenario's method trains, each with its key: of local rules and of estimators."""
+    for path, chosen in choices(scenario.method, ("method",)):
+        size = getattr(chosen.params, "batch_size", None)
+        if isinstance(size, int):
+            yield ".".join(map(str, (*path, "batch_size"))), size
+
+
+def state_vectors(local: LocalRuleChoice) -> int:
+    """How many vectors of the model's size a device keeps for a local rule beside weights and gradients.
+
+    One for momentum; the received weights, where a step looks at more than the gradient; the two states of a rule with memory.
+    """
+    rule = local()
+    return (local.params.momentum > 0) + (rule.step_flops > 0) + 2 * (rule.remember is not None)
 
 
 def network_of(scenario: Scenario, env: simpy.Environment, traces: Played, disturbed: Disturbances) -> Network:

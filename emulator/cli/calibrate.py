@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from pydantic import ValidationError
@@ -15,7 +15,6 @@ from devices import backdoor_detection, secure_aggregation
 from devices.calibration import (
     Misses,
     Timing,
-    Train,
     fit_curve,
     fit_speed,
     host_cpu,
@@ -28,9 +27,9 @@ from devices.calibration import (
 from devices.profile import Curve, Power, find_profile
 from emulator import yamlfile
 from emulator.cli.app import PluginOption, app, err, import_plugins, out
-from emulator.contracts.learning import models
 from emulator.errors import InputError
 from emulator.files import write_text
+from emulator.learning.calibrating import DEPTHWISE_PROBE, parameters_of, trainable
 from emulator.units import POWER
 
 if TYPE_CHECKING:
@@ -40,9 +39,8 @@ if TYPE_CHECKING:
 commands = typer.Typer(no_args_is_help=True, help="Measure this host; write a device profile or constants.")
 app.add_typer(commands, name="calibrate")
 
-IMAGE = (3, 32, 32)
-CLASSES = 10
 MODELS = ("lenet5", "cnn-mnist", "resnet-3block")  # dense networks, from little to much arithmetic
+KINDS = (DEPTHWISE_PROBE, "char-lstm", "char-gru")  # networks of other kinds of layers
 BATCH_SIZES = (8, 32, 128)
 SIZES = (2, 4, 8, 16)
 QUICK_SIZES = (2, 4, 6, 8)
@@ -57,7 +55,7 @@ Watts = Annotated[float | None, typer.Option(metavar="W", min=0, help="What the 
 def device(
     model: Annotated[
         list[str] | None,
-        typer.Option(metavar="M", help=f"A model to train (default: {', '.join(MODELS)}). Repeatable."),
+        typer.Option(metavar="M", help=f"A model to train (default: {', '.join((*MODELS, *KINDS))}). Repeatable."),
     ] = None,
     file: Annotated[Path, typer.Option("--out", metavar="FILE", help="The profile to write.")] = Path(
         "this-device.yaml"
@@ -82,7 +80,7 @@ def device(
     overwrite: OverwriteOption = False,
     plugin: PluginOption = None,
 ) -> None:
-    """Train models on this host, fit its speed, and write a device profile."""
+    """Train models on this host, fit its speed by kind of layer, and write a device profile."""
     import_plugins(plugin)
     _free(file, overwrite)
     if slowdown is not None:
@@ -90,7 +88,7 @@ def device(
     power, power_source = _power(
         {"idle": idle_watts, "compute": compute_watts, "send": send_watts, "receive": receive_watts}, power_of
     )
-    names = tuple(model) if model else MODELS[:2] if quick else MODELS
+    names = tuple(model) if model else (*(MODELS[:2] if quick else MODELS), *KINDS)
     sizes = BATCH_SIZES[:2] if quick else BATCH_SIZES
     trained, torch_version, used = _time_models(names, sizes, threads, span_s=0.05 if quick else 0.5)
     speed = fit_speed([timing for _, _, timing in trained])
@@ -101,19 +99,21 @@ def device(
             escape(name),
             str(batch),
             f"{samples / timing.seconds:,.1f}",
-            f"{samples / speed.seconds(timing.flops, timing.batches):,.1f}",
+            f"{samples / speed.seconds(timing.flops, timing.batches, timing.by_kind):,.1f}",
         )
     curves, curves_source = _group_operations(speed.effective_speed, slowdown, quick)
     on_threads = f"{used} thread" if used == 1 else f"{used} threads"
     source = (
         f"Speed: measured on {host_cpu()} with PyTorch {torch_version} on {on_threads}: training of {', '.join(names)} on "
-        f"images of {'x'.join(map(str, IMAGE))} in batches of {_listed(sizes)}. The fit minimises relative errors; it is off "
-        f"by {speed.misses}.\n\n{power_source}\n\n{curves_source}"
+        f"made-up samples in batches of {_listed(sizes)}. The fit minimises relative errors; it is off by {speed.misses}."
+        f"\n\n{power_source}\n\n{curves_source}"
     )
     write_text(file, profile_text(title or host_cpu(), source, speed, power, curves, host_memory_bytes()))
     out.print(table)
+    shares = "".join(f", {kind} layers {share:.3g} of that speed" for kind, share in speed.efficiency.items())
     out.print(
-        f"{speed.effective_speed / 1e9:.4g} GFLOP/s and {speed.batch_overhead_s * 1e3:.4g} ms a batch, off by {speed.misses}"
+        f"{speed.effective_speed / 1e9:.4g} GFLOP/s and {speed.batch_overhead_s * 1e3:.4g} ms a batch{shares}, off by "
+        f"{speed.misses}"
     )
     _doubt(speed.misses)
     out.print(f"wrote {escape(str(file))}; name it in a scenario as the device")
@@ -235,7 +235,7 @@ def _time_models(
 ) -> tuple[list[tuple[str, int, Timing]], str, int]:
     """Timings by model and batch size, the version of torch, and the threads that were used."""
     for name in names:  # before the first is trained
-        _parameters_of(name)
+        parameters_of(name)
     import torch
 
     before = torch.get_num_threads()
@@ -244,47 +244,14 @@ def _time_models(
     torch.set_num_threads(used)
     try:
         for name in names:
-            train, forward_flops = _trainer(name, max(batch_sizes))
+            network = trainable(name, max(batch_sizes))
             for batch in batch_sizes:
                 err.print(f"training {escape(name)} in batches of {batch}")
-                timings.append((name, batch, time_training(train, forward_flops, batch, span_s)))
+                timing = time_training(network.train, network.facts.forward_flops, batch, span_s)
+                timings.append((name, batch, timing.with_kinds(network.facts.forward_flops, network.facts.by_kind)))
     finally:
         torch.set_num_threads(before)
     return timings, torch.__version__, used
-
-
-def _parameters_of(name: str) -> Any:
-    plugin = models[name]
-    try:
-        return plugin.params()
-    except ValidationError:
-        raise InputError(f"model '{name}' needs parameters, so it cannot be used here") from None
-
-
-def _trainer(name: str, largest_batch: int) -> tuple[Train, float]:
-    """A function that trains a model on made-up images, and the model's forward FLOPs for one of them."""
-    import torch
-
-    from emulator.learning.facts import model_facts
-
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        module = models[name].function(IMAGE, CLASSES, _parameters_of(name))
-    forward_flops = model_facts(module, IMAGE).forward_flops
-    generator = torch.Generator().manual_seed(0)
-    images = torch.randn(largest_batch, *IMAGE, generator=generator)
-    labels = torch.randint(CLASSES, (largest_batch,), generator=generator)
-    optimizer = torch.optim.SGD(module.parameters(), lr=1e-4)
-    module.train()
-
-    def train(batch_size: int, batches: int) -> None:
-        for _ in range(batches):
-            optimizer.zero_grad()
-            loss = torch.nn.functional.cross_entropy(module(images[:batch_size]), labels[:batch_size])
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-
-    return train, forward_flops
 
 
 def _group_operations(effective_speed: float, slowdown: float | None, quick: bool) -> tuple[dict[str, Curve], str]:

@@ -221,10 +221,12 @@ class MethodParams(Params):
 class MethodFacts(Facts):
     """What is true of a method. ``clusters``: it makes clusters of clients, each with a model of its own.
 
-    ``tables``: those that it writes into the run folder. ``columns``: those that it adds to ``metrics.csv``.
+    ``tables``: those that it writes into the run folder. ``columns``: those that it adds to ``metrics.csv``. ``central``: the
+    cloud trains, not the clients.
     """
 
     clusters: bool = False
+    central: bool = False
     tables: tuple[Table, ...] = ()
     columns: tuple[str, ...] = ()
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-FACTS_VERSION = 4  # raise it whenever facts of a model are found in another way
+FACTS_VERSION = 5  # raise it whenever facts of a model are found in another way
 _BIAS = re.compile(r"bias(_[ih]h_l\d+(_reverse)?)?")  # of a recurrent layer there are several
 
 
@@ -34,7 +34,9 @@ class ModelFacts:
     are the operations of one forward pass of one sample in convolutions and matrix products, a
     multiplication with its addition counted as two; what else a model does (activations, pooling,
     normalisation) is small beside them and not counted. ``layers`` are the names and sizes of its weight
-    matrices and kernels (what has more than one dimension), in the order of the model.
+    matrices and kernels (what has more than one dimension), in the order of the model. ``by_kind`` are the forward FLOPs
+    in layers that are not dense: depth-wise convolutions and recurrent layers, by kind. ``activation_bytes`` are kept of a
+    sample for the backward pass, the sample itself among them.
     """
 
     parameters: int
@@ -42,6 +44,8 @@ class ModelFacts:
     forward_flops: float
     state_size: int
     layers: tuple[tuple[str, int], ...]
+    by_kind: tuple[tuple[str, float], ...] = ()
+    activation_bytes: int = 0
 
     def to_json(self) -> bytes:
         """The facts as they are remembered."""
@@ -51,7 +55,9 @@ class ModelFacts:
     def from_json(cls, stored: bytes) -> ModelFacts:
         """The facts that `to_json` wrote."""
         found = json.loads(stored)
-        return cls(**found | {"layers": tuple((str(name), int(size)) for name, size in found["layers"])})
+        layers = tuple((str(name), int(size)) for name, size in found["layers"])
+        by_kind = tuple((str(kind), float(flops)) for kind, flops in found["by_kind"])
+        return cls(**found | {"layers": layers, "by_kind": by_kind})
 
 
 @dataclass(frozen=True)
@@ -87,10 +93,8 @@ def model_facts(module: nn.Module, shape: tuple[int, ...], tokens: bool = False,
 
     Runs it once on one sample; leaves it as it was. Raises `InputError`, about ``key``, where it takes no such sample.
     """
-    import torch
-
     from emulator.learning.layers import blank_sample
-    from emulator.learning.operations import Operations
+    from emulator.learning.operations import DENSE, Operations, kept_for_backward
 
     named = list(module.named_parameters())
     parameters = sum(p.numel() for _, p in named)
@@ -101,13 +105,23 @@ def model_facts(module: nn.Module, shape: tuple[int, ...], tokens: bool = False,
     try:
         # Recurrent layers and attention are otherwise run as one operation each, which the counter does not know.
         refused = plugins.asking(f"the model cannot take a sample of the shape {list(shape)}", key)
-        with refused, torch.no_grad(), _in_small_steps(), Operations() as counted:
+        counted = Operations()
+        with refused, _in_small_steps(), kept_for_backward(module) as kept, counted.telling_recurrent(module), counted:
             module(blank_sample(shape, tokens).to(named[0][1].device if named else "cpu"))
     finally:
         for part in training:
             part.training = True
     layers = tuple((name.removesuffix(".weight"), p.numel()) for name, p in named if p.dim() > 1)
-    return ModelFacts(parameters, parameters - biases, float(counted.flops), parameters + buffers, layers)
+    by_kind = tuple((kind, float(flops)) for kind, flops in sorted(counted.flops.items()) if kind != DENSE)
+    return ModelFacts(
+        parameters,
+        parameters - biases,
+        float(counted.flops.total()),
+        parameters + buffers,
+        layers,
+        by_kind,
+        sum(storage.nbytes() for storage in kept.values()),
+    )
 
 
 @contextlib.contextmanager

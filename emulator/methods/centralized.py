@@ -12,7 +12,7 @@ import math
 from pydantic import Field
 
 from emulator.contracts.learning import LocalRule
-from emulator.contracts.methods import MethodParams, methods
+from emulator.contracts.methods import MethodFacts, MethodParams, methods
 from emulator.ledger import Tag
 from emulator.methods.estimators.asking import ask_everybody
 from emulator.methods.session import NOBODY_LEFT, Session
@@ -40,7 +40,7 @@ class CentralizedParams(MethodParams):
         ]
 
 
-@methods.register("centralized", CentralizedParams)
+@methods.register("centralized", CentralizedParams, MethodFacts(central=True))
 def centralized(session: Session, params: CentralizedParams) -> Steps:
     """All samples at the cloud, which trains one model on them (no federation)."""
     world, lab = session.world, session.lab

@@ -78,12 +78,12 @@ def _try_and_train(
     world, samples, local = session.world, session.lab.clients.samples, params.local.params
     size = world.workload.model_bytes * params.local().vectors
     down_bytes = 0 if params.initial_model == "seed" and t == 1 else size * len(models)
-    tag, started_s, flops = Tag("model", t), world.now, len(models) * world.workload.forward_flops
+    tag, started_s, tries = Tag("model", t), world.now, world.workload.forward.times(len(models))
 
     def work(client: int) -> StepsTo[tuple[int, Handle] | None]:
         held, choice = int(samples[client]), tag.with_purpose("choice")
         fit = yield from session.measure(
-            lambda begun: world.predict(client, flops, held, local.batch_size, choice, begun), "fit", models, client
+            lambda begun: world.predict(client, tries, held, local.batch_size, choice, begun), "fit", models, client
         )
         if fit is None:
             return None

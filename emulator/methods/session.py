@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 import simpy
 
-from devices.compute import PASSES
+from devices.compute import PASSES, dense_flops
 from emulator.accounting import Meter
 from emulator.contracts.learning import LocalRule, MeasurementChoice
 from emulator.errors import quote_all
@@ -269,7 +269,8 @@ class Session:
     ) -> StepsTo[Trained]:
         """Training on a server's device, on the samples of these clients, which it has."""
         how, samples = local.params, int(self.lab.clients.samples[list(clients)].sum())
-        flops = PASSES * self.world.workload.flops(how.batch_size, local().step_flops)
+        work = self.world.workload.training(how.batch_size, local().step_flops)
+        flops = PASSES * dense_flops(self.world.fleet.device(server), work)
         trained = self.lab.train(LocalTraining(model, tuple(clients), local, tag.round))
         yield self.world.serve(server, flops * how.epochs * samples, tag)
         return trained

@@ -80,8 +80,8 @@ class Batch:
         """Seconds of one pass of one sample on each kind of device."""
         known = self._unit_s.get((batch_size, step_flops))
         if known is None:
-            flops = self.world.workload.flops(batch_size, step_flops)
-            known = np.array([inference_s(kind, flops, 1, batch_size) for kind in self.kinds])
+            work = self.world.workload.training(batch_size, step_flops)
+            known = np.array([inference_s(kind, work, 1, batch_size) for kind in self.kinds])
             self._unit_s[batch_size, step_flops] = known
         return known
 

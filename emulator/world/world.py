@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -21,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import simpy
 
-from devices.compute import PASSES, flops_s, inference_s, training_s
+from devices.compute import Arithmetic, flops_s, inference_s, training_s
 from emulator.ledger import BROKEN, COMPUTE, DONE, TRANSFER, Ledger, Tag
 from emulator.world.activities import Activities, Place
 from emulator.world.batch import Batch
@@ -29,30 +28,17 @@ from emulator.world.clock import SHOWN, Clock, Request
 from emulator.world.device_queues import Begun, DeviceQueues, Job
 from emulator.world.disturbances import Disturbances
 from emulator.world.fleet import CLOUD, Fleet, Leg, Numbers
+from emulator.world.heat import Heat
 from emulator.world.network import Instants, Network
 from emulator.world.overtime import OverTime, Product, next_not_zero, time_to_accumulate
 from emulator.world.simpy_internals import happens_at
+from emulator.world.workload import Workload as Workload
 
 T = TypeVar("T")
 Steps = Generator[simpy.Event, Any, Any]  # a SimPy process
 StepsTo = Generator[simpy.Event, Any, T]  # one that returns a T
 
 _GIVEN_UP = "nobody waits for the group any longer"
-
-
-@dataclass(frozen=True)
-class Workload:
-    """What the clock must know of the model: its size on the wire and the arithmetic of one sample."""
-
-    model_bytes: int
-    forward_flops: float
-    parameters: int
-
-    def flops(self, batch_size: int, step_flops: int = 0) -> float:
-        """Forward FLOPs of a sample; what a step computes beside its gradient is spread over its samples and passes."""
-        if not step_flops:
-            return self.forward_flops
-        return self.forward_flops + step_flops * self.parameters / (PASSES * batch_size)
 
 
 class World:
@@ -78,6 +64,8 @@ class World:
         self._disturbances = disturbances or Disturbances()
         slowed = self._disturbances.speeds
         self._speeds = {**speeds, **{c: Product([f[c] for f in (speeds, slowed) if c in f]) for c in slowed}}
+        throttled = ((c, device.throttling) for c, device in enumerate(fleet.client_devices))
+        self._heats = {c: Heat(throttling) for c, throttling in throttled if throttling is not None}
         self._activities: Activities | None = None
         self.devices = DeviceQueues(len(fleet.client_names))
         self._given_up: set[tuple[int, int]] = set()  # round and group
@@ -263,7 +251,7 @@ class World:
         when the device begins with it.
         """
         device = self.fleet.client_devices[client]
-        seconds = training_s(device, self.workload.flops(batch_size, step_flops), samples, batch_size, epochs)
+        seconds = training_s(device, self.workload.training(batch_size, step_flops), samples, batch_size, epochs)
         return self.busy(COMPUTE, client, seconds, tag, samples * epochs, begun)
 
     def fastest_s(
@@ -274,7 +262,7 @@ class World:
         Infinity where it is never there.
         """
         device, name = self.fleet.client_devices[client], self.fleet.client_names[client]
-        work_s = training_s(device, self.workload.forward_flops, samples, batch_size, epochs)
+        work_s = training_s(device, self.workload.training(batch_size), samples, batch_size, epochs)
         speed = self._speeds.get(client)
         if speed is not None and speed.peak == 0:
             return math.inf
@@ -289,10 +277,16 @@ class World:
         return fixed_s + 8 * size_bytes / min(self.network.peak_bps(leg) for leg in route)
 
     def predict(
-        self, client: int, flops: float, samples: int, batch_size: int, tag: Tag, begun: Begun | None = None
+        self,
+        client: int,
+        forward: Arithmetic | float,
+        samples: int,
+        batch_size: int,
+        tag: Tag,
+        begun: Begun | None = None,
     ) -> simpy.Event:
-        """Other work on a client's device than training: so many FLOPs for each sample, in one pass (a prediction)."""
-        seconds = inference_s(self.fleet.client_devices[client], flops, samples, batch_size)
+        """Other work on a client's device than training: one pass of each sample (a prediction), or so many dense FLOPs."""
+        seconds = inference_s(self.fleet.client_devices[client], forward, samples, batch_size)
         return self.busy(COMPUTE, client, seconds, tag, samples, begun)
 
     def compute(self, client: int, flops: float, samples: int, tag: Tag, begun: Begun | None = None) -> simpy.Event:
@@ -318,6 +312,7 @@ class World:
             start = self.devices.start_s(client, self.now)
             end = self._end_of_work(client, seconds, start)
             self.devices.free_at_s[client] = end
+            self._worked(client, start, end)
             if begun is not None:
                 if start == self.now:
                     begun()
@@ -335,6 +330,7 @@ class World:
 
         def book(status: str, share: float) -> None:
             if job.started:
+                self._worked(client, job.start_s, self.now)
                 done = int(samples * share)
                 self.ledger.add(kind, who, job.start_s, self.now, tag, samples=done, status=status)
             self.devices.remove(client, job, self._disturbances.up(who, self.now))
@@ -352,6 +348,10 @@ class World:
         starts_s = self.devices.starts_s(clients, starts_s)
         ends_s = self.ends_of_work(clients, starts_s, seconds)
         self.devices.free_at_s[clients] = ends_s
+        if self._heats:
+            begun_s = np.broadcast_to(starts_s, len(clients)).tolist()
+            for client, start_s, end_s in zip(clients.tolist(), begun_s, ends_s.tolist(), strict=True):
+                self._worked(client, start_s, end_s)
         return starts_s, ends_s
 
     def ends_of_work(
@@ -359,17 +359,22 @@ class World:
     ) -> npt.NDArray[np.float64]:
         """When clients are done with so many seconds of work, each from an instant on."""
         ends_s = starts_s + seconds
-        if self._speeds:
+        if self._speeds or self._heats:
             begun_s = np.broadcast_to(starts_s, len(clients))
             for i, client in enumerate(clients.tolist()):
-                speed = self._speeds.get(client)
-                if speed is not None:
-                    ends_s[i] = time_to_accumulate(speed, float(begun_s[i]), float(seconds[i]))
+                if client in self._speeds or client in self._heats:
+                    ends_s[i] = self._end_of_work(client, float(seconds[i]), float(begun_s[i]))
         return ends_s
 
     def _end_of_work(self, client: int, seconds: float, start_s: float) -> float:
-        speed = self._speeds.get(client)
+        speed, heat = self._speeds.get(client), self._heats.get(client)
+        if heat is not None:
+            return heat.end_of_work(start_s, seconds, speed)
         return start_s + seconds if speed is None else time_to_accumulate(speed, start_s, seconds)
+
+    def _worked(self, client: int, start_s: float, end_s: float) -> None:
+        if client in self._heats:
+            self._heats[client].worked(start_s, end_s)
 
     def _lost(self, why: str) -> simpy.Event:
         """An event that happens at once, with False: what was asked for last is lost."""

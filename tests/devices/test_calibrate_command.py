@@ -6,7 +6,7 @@ import pytest
 from scenario.command import Done, hfl
 
 from devices import backdoor_detection, secure_aggregation
-from devices.calibration import Timing, fit_curve, fit_speed
+from devices.calibration import Speed, Timing, fit_curve, fit_speed
 from devices.profile import find_profile
 from devices.secagg.constants import find_constants
 from devices.secagg.fit import fit_constants
@@ -19,13 +19,13 @@ WATTS = ("--idle-watts", "3", "--compute-watts", "9.5", "--send-watts", "4", "--
 def timings(monkeypatch: pytest.MonkeyPatch) -> list[Timing]:
     """The timings that the command works with: real ones, kept for the test."""
     kept: list[Timing] = []
-    original = calibrate.time_training
+    original = calibrate.fit_speed
 
-    def keep(*arguments, **options) -> Timing:
-        kept.append(original(*arguments, **options))
-        return kept[-1]
+    def keep(timings: list[Timing]) -> Speed:
+        kept.extend(timings)
+        return original(timings)
 
-    monkeypatch.setattr(calibrate, "time_training", keep)
+    monkeypatch.setattr(calibrate, "fit_speed", keep)
     return kept
 
 
@@ -33,15 +33,21 @@ def test_a_device_is_calibrated(tmp_path: Path, timings: list[Timing]) -> None:
     file = tmp_path / "here.yaml"
     done = hfl("calibrate", "device", "--quick", "--threads", "1", "--title", "Here", "--out", file, *WATTS)
     assert done.code == 0, done.err
-    speed = fit_speed(timings)
     profile = find_profile(str(file))
+    speed = fit_speed(timings)
     source = " ".join(profile.source.split())
     assert (profile.name, profile.title) == ("here", "Here")
     assert profile.effective_speed == pytest.approx(speed.effective_speed, rel=1e-3)
     assert profile.batch_overhead == pytest.approx(speed.batch_overhead_s, rel=1e-3)
     assert f"it is off by {speed.misses}." in source
     assert f"off by {speed.misses}" in done.out
-    assert "training of lenet5, cnn-mnist on images of 3x32x32 in batches of 8, 32" in source
+    assert (
+        "training of lenet5, cnn-mnist, depth-wise blocks, char-lstm, char-gru on made-up samples in batches of 8, 32"
+        in source
+    )
+    assert {kind for timing in timings for kind, _ in timing.by_kind} == {"depthwise", "recurrent"}
+    for kind, share in speed.efficiency.items():
+        assert getattr(profile.efficiency, kind) == pytest.approx(share, rel=1e-3)
     assert "Power: not measured; idle, compute, send, receive as given by the user." in source
     assert (profile.power.idle, profile.power.compute) == (3, 9.5)
     assert set(profile.group_operations) == {"secure-aggregation", "scaffold-secure-aggregation", "backdoor-detection"}

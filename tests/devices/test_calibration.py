@@ -62,6 +62,27 @@ def test_a_device_is_measured_as_it_is() -> None:
     assert speed.seconds(40e9, 500) == pytest.approx(2.0)
 
 
+def test_kinds_of_layers_are_told_apart() -> None:
+    shares = {"depthwise": 0.05, "recurrent": 1.5}
+    timings = []
+    for flops, batches, depthwise, recurrent in itertools.product((1e9, 7e9), (10, 300), (0, 0.4), (0, 0.3)):
+        by_kind = (("depthwise", depthwise * flops), ("recurrent", recurrent * flops))
+        dense = flops * (1 - depthwise - recurrent)
+        seconds = (dense + sum(some / shares[kind] for kind, some in by_kind)) / 40e9 + batches * 2e-3
+        timings.append(Timing(flops, batches, seconds, by_kind))
+    speed = fit_speed(timings)
+    assert (speed.effective_speed, speed.batch_overhead_s) == pytest.approx((40e9, 2e-3))
+    assert speed.efficiency == pytest.approx(shares)
+    for timing in timings:
+        assert speed.seconds(timing.flops, timing.batches, timing.by_kind) == pytest.approx(timing.seconds)
+
+
+def test_a_kind_that_takes_no_time_gives_no_efficiency() -> None:
+    quick = [Timing(f, 1, f / 4 / 40e9 + 1e-3, (("recurrent", f / 2),)) for f in (1e9, 2e9)]
+    timings = [*quick, *Device(40e9, 1e-3).timings()]
+    assert "recurrent" not in fit_speed(timings).efficiency
+
+
 def test_noise_changes_the_figures_by_no_more_than_itself() -> None:
     speed = fit_speed(Device(40e9, 2e-3, noise=0.1).timings())
     assert speed.effective_speed == pytest.approx(40e9, rel=0.1)
@@ -185,7 +206,7 @@ def test_constants_from_noisy_times() -> None:
 
 
 def test_a_profile_can_be_read_again(tmp_path: Path) -> None:
-    speed = Speed(35.6123e9, 2.0619e-3, Misses(0.05, 0.1))
+    speed = Speed(35.6123e9, 2.0619e-3, Misses(0.05, 0.1), {"depthwise": 0.0391234})
     curves = {"secure-aggregation": Curve.model_construct(a=0.0, b=1.23456e-3, c=4.5e-8)}
     file = tmp_path / "made-here.yaml"
     file.write_text(
@@ -199,6 +220,7 @@ def test_a_profile_can_be_read_again(tmp_path: Path) -> None:
     assert profile.batch_overhead == pytest.approx(2.062e-3)
     assert profile.power == POWER
     assert profile.memory == 16 * 2**30
+    assert (profile.efficiency.depthwise, profile.efficiency.recurrent) == (0.03912, 1)
     curve = profile.group_operations["secure-aggregation"]
     assert (curve.a, curve.b, curve.c) == pytest.approx((0, 1.235e-3, 4.5e-8))
 

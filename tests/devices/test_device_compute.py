@@ -1,63 +1,19 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from devices.compute import flops_s, inference_s, training_s
+from devices.compute import Arithmetic, dense_flops, flops_s, inference_s, training_s
+from devices.memory import missing_bytes, swapping
 from devices.power import energy_j
 from devices.profile import DeviceProfile, find_profile
 
-# Forward FLOPs of one sample, two for each multiply-accumulate, of the networks that were measured on a
-# Raspberry Pi 4 (github yeeiia/Hardware-Course-Project, src/fedavg/models.py). Images are 32x32, for TinyCNN
-# 28x28.
 
-
-def _residual_stage(channels: int, wider: int, side: int) -> int:
-    """Two basic blocks of ResNet18, with a 1x1 shortcut where the channels grow."""
-    shortcut = channels * wider if channels != wider else 0
-    return side**2 * (channels * wider * 9 + 3 * wider * wider * 9 + shortcut)
-
-
-def _fire(inputs: int, squeeze: int, expand: int) -> int:
-    """Weights of a fire module: 1x1 to ``squeeze`` channels, then 1x1 and 3x3 to ``expand`` channels each."""
-    return inputs * squeeze + squeeze * expand + squeeze * expand * 9
-
-
-# ResNet18 with a 3x3 first layer of stride 1 and no first pooling.
-RESNET18 = 2 * (
-    32**2 * 3 * 64 * 9
-    + _residual_stage(64, 64, 32)
-    + _residual_stage(64, 128, 16)
-    + _residual_stage(128, 256, 8)
-    + _residual_stage(256, 512, 4)
-    + 512 * 10
-)
-# SqueezeNet 1.0 with a 3x3 first layer and a first pooling of stride 1.
-SQUEEZENET = 2 * (
-    32**2 * (3 * 96 * 9 + _fire(96, 16, 64) + _fire(128, 16, 64) + _fire(128, 32, 128))
-    + 16**2 * (_fire(256, 32, 128) + _fire(256, 48, 192) + _fire(384, 48, 192) + _fire(384, 64, 256))
-    + 8**2 * (_fire(512, 64, 256) + 512 * 10)
-)
-# Two 3x3 convolutions (1-16-32 channels) at 28x28 and 14x14, then 1568-64-10.
-TINYCNN = 2 * (28**2 * 16 * 9 + 14**2 * 16 * 32 * 9 + 1568 * 64 + 64 * 10)
-# A 3x3 convolution to 24 channels at 32x32, then blocks of a depth-wise 3x3 and a 1x1 convolution.
-DSCNN = 2 * (
-    32**2 * (3 * 24 * 9 + 24 * 9 + 24 * 48) + 16**2 * (48 * 9 + 48 * 96) + 8**2 * (96 * 9 + 96 * 128) + 128 * 10
-)
-# MobileNetV3-Small with a first layer of stride 1, by PyTorch's flop counter on torchvision's model.
-MOBILENETV3 = 11_005_440
-
-DENSE = {  # name: forward FLOPs, batch size, measured samples a second without throttling
-    "ResNet18": (RESNET18, 32, 1.904),
-    "SqueezeNet": (SQUEEZENET, 32, 4.875),
-    "TinyCNN": (TINYCNN, 8, 215.2),
-}
-DEPTHWISE = {"MobileNetV3-Small": (MOBILENETV3, 32, 39.05, 4.1), "DSCNN": (DSCNN, 16, 61.0, 2.8)}
-
-
-@pytest.fixture
-def board() -> DeviceProfile:
+def made_up() -> DeviceProfile:
     return DeviceProfile(
         title="board",
         source="made up",
@@ -68,40 +24,9 @@ def board() -> DeviceProfile:
     )
 
 
-def test_the_flops_of_the_measured_networks() -> None:
-    # As PyTorch's flop counter has them.
-    assert RESNET18 == 1_110_845_440
-    assert SQUEEZENET == 404_422_656
-
-
-@pytest.mark.parametrize("network", DENSE)
-def test_raspberry_pi_4_meets_the_measured_speed_of_dense_networks(network: str) -> None:
-    flops, batch, measured = DENSE[network]
-    predicted = 1 / training_s(find_profile("raspberry-pi-4b"), flops, 1, batch)
-    assert predicted == pytest.approx(measured, rel=0.04)
-
-
-@pytest.mark.parametrize("network", DEPTHWISE)
-def test_raspberry_pi_4_is_slower_on_depthwise_networks_by_the_stated_factor(network: str) -> None:
-    flops, batch, measured, factor = DEPTHWISE[network]
-    predicted = 1 / training_s(find_profile("raspberry-pi-4b"), flops, 1, batch)
-    assert predicted / measured == pytest.approx(factor, rel=0.02)
-    assert f"({factor} times slower)" in " ".join(find_profile("raspberry-pi-4b").source.split())
-
-
-@pytest.mark.parametrize(
-    ("flops", "batch", "measured", "error"),
-    [
-        (SQUEEZENET, 32, 167.8, 0.06),
-        (TINYCNN, 16, 2023, 0.51),
-        (TINYCNN, 32, 2633, 0.06),
-        (TINYCNN, 64, 3265, 0.51),
-    ],
-)
-def test_laptop_meets_the_measured_speed_within_the_stated_error(
-    flops: int, batch: int, measured: float, error: float
-) -> None:
-    assert 1 / training_s(find_profile("laptop"), flops, 1, batch) == pytest.approx(measured, rel=error)
+@pytest.fixture
+def board() -> DeviceProfile:
+    return made_up()
 
 
 @pytest.mark.parametrize("batch", [1, 8, 128])
@@ -190,3 +115,116 @@ def test_impossible_times_have_no_energy(board: DeviceProfile, times: tuple[floa
 
 def test_rounding_is_no_impossible_time(board: DeviceProfile) -> None:
     assert energy_j(board, sum([0.1] * 10), 0, 0, 0.9999999999999999) == pytest.approx(5)
+
+
+# Kinds of layers.
+
+
+def with_figures(board: DeviceProfile, **figures: object) -> DeviceProfile:
+    return DeviceProfile.model_validate(board.model_dump() | figures)
+
+
+@given(
+    flops=st.floats(1, 1e12),
+    shares=st.tuples(st.floats(0, 0.5), st.floats(0, 0.5)),
+    efficiencies=st.tuples(st.floats(1e-3, 2), st.floats(1e-3, 2)),
+    batch=st.integers(1, 512),
+)
+def test_layers_of_a_kind_take_their_share_of_the_speed(
+    flops: float, shares: tuple[float, float], efficiencies: tuple[float, float], batch: int
+) -> None:
+    kinds = ("depthwise", "recurrent")
+    device = with_figures(made_up(), efficiency=dict(zip(kinds, efficiencies, strict=True)))
+    work = Arithmetic(flops, tuple((k, share * flops) for k, share in zip(kinds, shares, strict=True)))
+    dense_s = (1 - sum(shares)) * flops / 2e9
+    slow_s = sum(share * flops / (2e9 * e) for share, e in zip(shares, efficiencies, strict=True))
+    expected = 3 * (dense_s + slow_s) + 8e-3 / batch
+    assert training_s(device, work, 1, batch) == pytest.approx(expected, rel=1e-9)
+    assert 3 * inference_s(device, work, 7, batch) == pytest.approx(7 * expected, rel=1e-9)
+
+
+@given(flops=st.floats(1, 1e12), share=st.floats(0, 1), batch=st.integers(1, 512), samples=st.integers(0, 10**6))
+def test_where_all_kinds_are_as_fast_nothing_changes_in_a_bit(
+    flops: float, share: float, batch: int, samples: int
+) -> None:
+    work = Arithmetic(flops, (("depthwise", share * flops),), "some", 10)
+    assert training_s(made_up(), work, samples, batch) == 3 * (samples * (flops / 2e9 + 8e-3 / batch / 3))
+    assert dense_flops(made_up(), work) == flops
+
+
+def test_what_a_local_rule_computes_comes_on_top_at_full_speed(board: DeviceProfile) -> None:
+    slow = with_figures(board, efficiency={"depthwise": 0.1})
+    plain, more = Arithmetic(1e6, (("depthwise", 5e5),)), Arithmetic(1e6, (("depthwise", 5e5),), extra_flops=4e6)
+    added = training_s(slow, more, 10, 8) - training_s(slow, plain, 10, 8)
+    assert added == pytest.approx(10 * 3 * 4e6 / 2e9)
+
+
+# Measured seconds.
+
+NETWORK = Arithmetic(1e7, (("depthwise", 1e6),), "some-net", 5000)
+
+
+def entry(batch: int, seconds: str, **other: object) -> dict[str, object]:
+    return {
+        "model": "some-net", "forward_flops": 1e7, "parameters": 5000, "batch_size": batch, "seconds": seconds,
+        "source": "made up", **other,
+    }  # fmt: skip
+
+
+MEASURED = [entry(8, "40 ms"), entry(32, "22 ms")]
+
+
+@pytest.fixture
+def timed(board: DeviceProfile) -> DeviceProfile:
+    return with_figures(board, measured=MEASURED, efficiency={"depthwise": 0.5})
+
+
+def test_measured_seconds_take_the_place_of_the_formula(timed: DeviceProfile) -> None:
+    assert [training_s(timed, NETWORK, 1, batch) for batch in (8, 32)] == pytest.approx([0.040, 0.022], rel=1e-12)
+    assert inference_s(timed, NETWORK, 30, 8) == pytest.approx(30 * 0.040 / 3)
+    # Linear in 1 / batch: 1/16 lies two thirds of the way from 1/8 to 1/32.
+    assert training_s(timed, NETWORK, 5, 16) == pytest.approx(5 * (0.040 - 2 / 3 * 0.018))
+
+
+@pytest.mark.parametrize(("batch", "nearest", "seconds"), [(1, 8, 0.040), (4, 8, 0.040), (64, 32, 0.022)])
+def test_beyond_what_was_measured_the_formula_is_scaled(
+    board: DeviceProfile, timed: DeviceProfile, batch: int, nearest: int, seconds: float
+) -> None:
+    formula = with_figures(board, efficiency={"depthwise": 0.5})
+    ratio = training_s(formula, NETWORK, 1, batch) / training_s(formula, NETWORK, 1, nearest)
+    assert training_s(timed, NETWORK, 1, batch) == pytest.approx(seconds * ratio)
+    assert training_s(timed, NETWORK.times(3), 1, batch) == pytest.approx(3 * seconds * ratio)
+
+
+def test_measured_seconds_are_those_of_the_same_network_alone(board: DeviceProfile, timed: DeviceProfile) -> None:
+    formula = with_figures(board, efficiency={"depthwise": 0.5})
+    others = {"model": "other-net", "flops": 1.002e7, "parameters": 5006}
+    for name, value in others.items():
+        other = replace(NETWORK, **{name: value})
+        assert training_s(timed, other, 1, 8) == training_s(formula, other, 1, 8) != 0.040
+    near = replace(NETWORK, flops=1.0005e7, parameters=5004)
+    assert training_s(timed, near, 1, 8) == pytest.approx(0.040)
+
+
+def test_a_local_rule_is_charged_beside_measured_seconds(timed: DeviceProfile) -> None:
+    assert training_s(timed, replace(NETWORK, extra_flops=2e6), 1, 8) == pytest.approx(0.040 + 3 * 2e6 / 2e9)
+
+
+def test_a_device_that_is_faster_is_so_in_what_was_measured(timed: DeviceProfile) -> None:
+    assert training_s(timed.faster(4, "x"), NETWORK, 9, 12) == pytest.approx(training_s(timed, NETWORK, 9, 12) / 4)
+
+
+# Memory.
+
+
+def test_what_does_not_fit_is_swapped_by_its_share(board: DeviceProfile) -> None:
+    small = with_figures(board, memory="1 GiB", reserve="512 MiB", out_of_memory={"swap": 9})
+    for needed, missing, factor in ((256, 0, 1), (512, 0, 1), (1024, 512, 1 + 8 / 2), (2048, 1536, 1 + 8 * 3 / 4)):
+        assert missing_bytes(small, needed * 2**20) == missing * 2**20
+        assert swapping(small, needed * 2**20) == factor
+        work = Arithmetic(1e6, memory_bytes=needed * 2**20)
+        assert training_s(small, work, 10, 16) == pytest.approx(factor * training_s(board, 1e6, 10, 16))
+    assert swapping(with_figures(board, memory="1 GiB"), 2**40) == 1  # it refuses instead
+    assert missing_bytes(board, 2**40) == 0  # its memory is not known
+    none = with_figures(board, memory="100 MiB", out_of_memory={"swap": 9})
+    assert swapping(none, 2**20) == 9  # not even the system fits: all of it is swapped

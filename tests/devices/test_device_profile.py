@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from devices import backdoor_detection, secure_aggregation
-from devices.profile import Curve, DeviceProfile, Power, find_profile, profile_names
+from devices.profile import Curve, DeviceProfile, Efficiency, Power, Swap, Throttling, find_profile, profile_names
 from emulator.errors import InputError, ScenarioError
 
 BUNDLED = [
     "android-high", "android-mid", "cloud-server", "edge-server",
     "jetson-nano", "laptop", "raspberry-pi-3b-plus", "raspberry-pi-4b",
+    "raspberry-pi-4b-hot",
 ]  # fmt: skip
 
 OWN = """\
@@ -172,7 +173,10 @@ def test_what_is_wrong_is_said_with_its_place(own, old: str, new: str, message: 
     assert f"my-board.yaml:{message}" in str(caught.value).split("\n")
 
 
-KEYS = "'title', 'source', 'effective_speed', 'batch_overhead', 'core_slowdown', 'power', 'group_operations', 'memory'"
+KEYS = (
+    "'title', 'source', 'effective_speed', 'batch_overhead', 'core_slowdown', 'power', 'group_operations', 'memory', 'reserve', "
+    "'out_of_memory', 'efficiency', 'measured', 'throttling'"
+)
 SORTED = ", ".join(sorted(KEYS.split(", ")))
 
 
@@ -198,3 +202,40 @@ def test_all_problems_at_once_in_the_order_of_the_file(own) -> None:
         (4, "batch_overhead"),
         (5, "power.idle"),
     ]
+
+
+ONE = "{model: lenet5, forward_flops: 8e5, parameters: 44426, batch_size: 8, seconds: 2 ms, source: here}"
+
+
+def test_further_figures_of_a_users_own_profile(own) -> None:
+    more = "efficiency: {depthwise: 0.2}\nthrottling: {after: 10 min, speed: 0.5, recovers: 5 min}\n"
+    profile = own(f"{OWN}{more}memory: 1 GiB\nreserve: 300 MiB\nout_of_memory: {{swap: 10}}\nmeasured: [{ONE}]\n")
+    assert (profile.efficiency.depthwise, profile.efficiency.recurrent) == (0.2, 1)
+    assert profile.throttling == Throttling(after="10 min", speed=0.5, recovers="5 min")
+    assert (profile.reserve, profile.out_of_memory) == (300 * 2**20, Swap(swap=10))
+    assert [(m.model, m.batch_size, m.seconds) for m in profile.measured] == [("lenet5", 8, 2e-3)]
+    plain = own(OWN)
+    assert (plain.reserve, plain.out_of_memory, plain.measured) == (640 * 2**20, "refuse", ())
+    assert (plain.efficiency, plain.throttling) == (Efficiency(), None)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("efficiency: {depthwise: 0}", "8:25: efficiency.depthwise: must be greater than 0 (it is 0)"),
+        ("efficiency: {deptwise: 0.2}", "8:14: efficiency.deptwise: unknown key; did you mean 'depthwise'?"),
+        ("out_of_memory: stop", "8:16: out_of_memory: expected 'refuse' or a mapping such as {swap: 10}"),
+        ("out_of_memory: {swap: 0.5}", "8:23: out_of_memory.swap: must be at least 1 (it is 0.5)"),
+        (
+            "throttling: {after: 1 min, speed: 2, recovers: 1 min}",
+            "8:35: throttling.speed: must be at most 1 (it is 2)",
+        ),
+        ("throttling: {after: 1 min, speed: 0.5}", "8:1: throttling.recovers: is required"),
+        (f"measured: [{ONE}, {ONE}]", "8:11: measured: 'lenet5' at batch size 8 is there twice"),
+        (f"measured: [{ONE.replace('8e5', '0')}]", "8:43: measured[0].forward_flops: must be greater than 0 (it is 0)"),
+    ],
+)
+def test_mistakes_in_further_figures(own, line: str, message: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        own(f"{OWN}{line}\n")
+    assert str(caught.value) == f"my-board.yaml:{message}"

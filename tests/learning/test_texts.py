@@ -66,7 +66,10 @@ def test_recurrent_models_by_hand(kind: str, gates: int) -> None:
     layers = (80 * 8, gates * 256 * 8, gates * 256 * 256, gates * 256 * 256, gates * 256 * 256, 256 * 80)
     biases = 2 * 2 * gates * 256 + 80
     steps = 2.0 * 80 * gates * 256 * ((8 + 256) + (256 + 256)) + 2 * 256 * 80
-    assert facts == ModelFacts(sum(layers) + biases, sum(layers), steps, sum(layers) + biases, facts.layers)
+    size, recurrent = sum(layers) + biases, (("recurrent", steps - 2 * 256 * 80),)
+    kept = facts.activation_bytes
+    assert facts == ModelFacts(size, sum(layers), steps, size, facts.layers, recurrent, kept)
+    assert kept >= 4 * 2 * 80 * 256 * (gates + 1)  # at least the gates and the state of every step of both layers
     assert tuple(size for _, size in facts.layers) == layers
 
 

@@ -95,9 +95,9 @@ def train_and_predict(
     if trained is None:
         return None
     world = session.world
-    flops, size = world.workload.forward_flops, params.batch_size
+    forward, size = world.workload.forward, params.batch_size
     return (
         yield from session.measure(
-            lambda begun: world.predict(client, flops, public, size, ESTIMATE, begun), measurement, [trained.model]
+            lambda begun: world.predict(client, forward, public, size, ESTIMATE, begun), measurement, [trained.model]
         )
     )

@@ -9,7 +9,7 @@ import numpy as np
 import simpy
 from pydantic import Field
 
-from devices.compute import PASSES
+from devices.compute import PASSES, Arithmetic
 from emulator.contracts.learning import MeasurementChoice
 from emulator.contracts.methods import estimators
 from emulator.learning.data.arrays import is_text
@@ -49,15 +49,16 @@ def task2vec(session: Session, enquiry: Enquiry, params: Task2VecParams) -> Step
     through the last layer; a pass for the Fisher information is one of training.
     """
     lab, world, held = session.lab, session.world, session.lab.clients.samples
-    probe = _probe_of(lab, params)
+    probe = _probe_of(lab, world.workload.forward, params)
     if probe.own_bytes is not None and enquiry.model_bytes:
         enquiry = replace(enquiry, model_bytes=probe.own_bytes)
     rule = params.rule("classifier-sgd")
 
     def work(client: int) -> StepsTo[np.ndarray | None]:
-        n, size, flops = int(held[client]), params.batch_size, probe.forward_flops + 2 * probe.last
+        n, size = int(held[client]), params.batch_size
+        tuning = replace(probe.forward, extra_flops=2 * probe.last)
         tuned = yield from session.work(
-            lambda begun: world.predict(client, flops, n * params.epochs, size, PRETRAINING, begun),
+            lambda begun: world.predict(client, tuning, n * params.epochs, size, PRETRAINING, begun),
             lambda: [] if probe.own_bytes else [lab.train(LocalTraining(lab.initial(), client, rule, 0)).model],
         )
         if tuned is None:
@@ -67,7 +68,7 @@ def task2vec(session: Session, enquiry: Enquiry, params: Task2VecParams) -> Step
             if probe.own_bytes is None:
                 return world.train(client, n, params.passes, size, ESTIMATE, begun=begun)
             times = PASSES * params.passes  # what `train` would take for this model
-            return world.predict(client, probe.forward_flops, n * times, size, ESTIMATE, begun)
+            return world.predict(client, probe.forward, n * times, size, ESTIMATE, begun)
 
         return (yield from session.measure(passes, probe.measurement, tuned, client))
 
@@ -77,22 +78,22 @@ def task2vec(session: Session, enquiry: Enquiry, params: Task2VecParams) -> Step
 
 @dataclass(frozen=True)
 class _Probe:
-    """What is measured of a probe, its operations for a sample, how many parameters its last layer has, and its bytes.
+    """What is measured of a probe, its forward pass, how many parameters its last layer has, and its bytes.
 
     No bytes: the probe is the scenario's model.
     """
 
     measurement: MeasurementChoice
-    forward_flops: float
+    forward: Arithmetic
     last: int
     own_bytes: int | None = None
 
 
-def _probe_of(lab: AnyLab, params: Task2VecParams) -> _Probe:
+def _probe_of(lab: AnyLab, forward: Arithmetic, params: Task2VecParams) -> _Probe:
     if not is_text(lab.sample_shape):
         fisher = MeasurementChoice("fisher", FisherParams(passes=params.passes))
-        return _Probe(fisher, lab.model_facts.forward_flops, len(lab.measure("classifier-weights", [lab.initial()])))
+        return _Probe(fisher, forward, len(lab.measure("classifier-weights", [lab.initial()])))
     fisher = MeasurementChoice("text-fisher", TextFisherParams.model_validate(params.model_dump()))
     size = lab.sample_shape[0], lab.clients.label_counts.shape[1]
     own_bytes = NUMBER_BYTES * transformer_parameters(*size)
-    return _Probe(fisher, transformer_flops(*size), classifier_parameters(size[1]), own_bytes)
+    return _Probe(fisher, Arithmetic(transformer_flops(*size)), classifier_parameters(size[1]), own_bytes)
