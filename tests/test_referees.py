@@ -25,6 +25,11 @@ HEADERS = 66  # bytes around the payload of a frame
 Json = dict[str, Any]
 
 
+@pytest.fixture(autouse=True)
+def _neighbours_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)  # which our command sets, also in a test before
+
+
 def link(rate_bps: float, delay_s: float = 0.0) -> Json:
     return {"rate_bps": rate_bps, "delay_s": delay_s, "queue_packets": 100}
 

@@ -1,6 +1,6 @@
 """Arithmetic of transports: bits on the wire, the time that a connection takes to get going, and unequal shares.
 
-A transfer goes over its links as a flow of `wire_bits`; what its connection takes beside that (`getting_going_s`) is added to its
+A transfer goes over its links as a flow of `wire_bits`; what its connection takes beside that (`start_up_s`) is added to its
 latency when its last byte has left, and occupies nothing. Slow start is worked out from the rate that the flow had in the
 mean, so that it costs less where others leave it less to win.
 """
@@ -26,9 +26,8 @@ Floats = npt.NDArray[np.float64]
 # Chance gives a flow one of these standard deviations: few, so that many flows have equal rates and are worked out together.
 STEP, STEPS = 0.75, 3
 DEVIATIONS = STEP * np.arange(-STEPS, STEPS + 1)
-_LIMITS = [
-    NormalDist().cdf(each + STEP / 2) for each in DEVIATIONS[:-1].tolist()
-]  # of a uniform number, between two of them
+# The limits between two of them, of a uniform number.
+_LIMITS = [NormalDist().cdf(each + STEP / 2) for each in DEVIATIONS[:-1].tolist()]
 
 _CUT, _CUBIC = 0.7, 0.4  # RFC 9438: what a loss leaves of the window, and its growth in frames a cubic second
 
@@ -45,10 +44,9 @@ class Carriage:
         self.transport = transport
         self._key = derive(seed, "transport")
         self._factors: list[float] = np.exp(transport.spread * DEVIATIONS).tolist()
-        self.immediate = (
-            transport.set_up == 0 and transport.initial_segments == 0
-        )  # nothing goes by before the first byte
-        self._sent: dict[int, int] = {}  # transfers so far that chance was asked for, by route
+        # Whether transfers go at full speed from the start.
+        self.immediate = transport.set_up == 0 and transport.initial_segments == 0
+        self._drawn: dict[str, int] = {}  # how many factors, by the ends of the route
 
     def wire_bits(self, size_bytes: int) -> float:
         """What so many bytes are on the wire, in bits."""
@@ -60,15 +58,14 @@ class Carriage:
         """The rate on the wire that the window allows."""
         if self.transport.window_bytes == math.inf or round_trip_s <= 0:
             return math.inf
-        return (
-            8 * self.transport.window_bytes * self.transport.frame_bytes / self.transport.payload_bytes / round_trip_s
-        )
+        how = self.transport
+        return 8 * how.window_bytes * how.frame_bytes / how.payload_bytes / round_trip_s
 
     @overload
-    def getting_going_s(self, size_bytes: int, round_trip_s: float, lasts_s: float) -> float: ...
+    def start_up_s(self, size_bytes: int, round_trip_s: float, lasts_s: float) -> float: ...
     @overload
-    def getting_going_s(self, size_bytes: int, round_trip_s: float, lasts_s: Floats) -> Floats: ...
-    def getting_going_s(self, size_bytes: int, round_trip_s: float, lasts_s: Floats | float) -> Floats | float:
+    def start_up_s(self, size_bytes: int, round_trip_s: float, lasts_s: Floats) -> Floats: ...
+    def start_up_s(self, size_bytes: int, round_trip_s: float, lasts_s: Floats | float) -> Floats | float:
         """Seconds that a transfer takes beside its latency and the ``lasts_s`` for which its bits keep the links busy.
 
         Set-up, and what slow start leaves idle. As long as a window is sent in less than a round trip at the transfer's mean
@@ -83,16 +80,16 @@ class Carriage:
             return set_up_s
         if isinstance(lasts_s, np.ndarray):
             some_s, places = np.unique(lasts_s, return_inverse=True)
-            found = [self.getting_going_s(size_bytes, round_trip_s, each) for each in some_s.tolist()]
+            found = [self.start_up_s(size_bytes, round_trip_s, each) for each in some_s.tolist()]
             return np.array(found)[places]
-        frame_s = how.frame_bytes * 8 * lasts_s / self.wire_bits(size_bytes)
+        frame_s = max(
+            how.frame_bytes * 8 * lasts_s / self.wire_bits(size_bytes), 1e-12
+        )  # also where rounding leaves no time
         trip_s = round_trip_s + frame_s  # an acknowledgement follows a whole frame
         pipe = trip_s / frame_s  # frames on their way when the link is busy all the time
         first = how.initial_segments
         doubled = first * 2.0 ** _doublings(how.queue_frames / first)
-        slow = (
-            _CUT * 2 * (doubled + how.queue_frames)
-        )  # the window after a loss, which is seen when it has doubled once more
+        slow = _CUT * 2 * (doubled + how.queue_frames)  # the window after a loss, seen when it has doubled once more
         left = segments - (4 * doubled - first)
         if how.queue_frames and slow < pipe and left > 0:
             windows = round(math.log2(doubled / first)) + 2
@@ -129,9 +126,9 @@ class Carriage:
         return [self._draw(ends) for ends in routes.ends] if self.competes(size_bytes) else None
 
     def _draw(self, ends: str) -> float:
-        key = zlib.crc32(ends.encode())
-        count = self._sent[key] = self._sent.get(key, 0) + 1
-        mixed = (self._key ^ (key << 32)) + count * _GOLDEN & _MASK
+        """A new factor for a route: a hash (splitmix64) of the seed, the ends and how many were drawn for them before."""
+        count = self._drawn[ends] = self._drawn.get(ends, 0) + 1
+        mixed = (self._key ^ (zlib.crc32(ends.encode()) << 32)) + count * _GOLDEN & _MASK
         mixed = (mixed ^ mixed >> 30) * _FIRST & _MASK
         mixed = (mixed ^ mixed >> 27) * _SECOND & _MASK
         return self._factors[bisect_left(_LIMITS, ((mixed ^ mixed >> 31) >> 11) * 2.0**-53)]

@@ -31,12 +31,13 @@ if TYPE_CHECKING:
 class Arrivals:
     """The arrivals of all transfers of one request, which start at ``starts_s``.
 
-    A transfer arrives ``latency_s`` after its last byte has left, and what its connection took to get going: ``going`` gives that
-    by how long its bytes took to leave. They are reported to ``report_to``: an event that happens when all have arrived, or a
-    function that is called for those whose last bytes have left. ``waiting`` counts the flows that are still on their way.
+    A transfer arrives ``latency_s`` after its last byte has left, and later by what its connection took to get going:
+    ``start_up_s`` gives that by how long its bytes took to leave. They are reported to ``report_to``: an event that happens
+    when all have arrived, or a function that is called for those whose last bytes have left. ``waiting`` counts the flows
+    that are still on their way.
     """
 
-    __slots__ = ("at_s", "going", "latency_s", "report_to", "routes", "starts_s", "waiting")
+    __slots__ = ("at_s", "latency_s", "report_to", "routes", "start_up_s", "starts_s", "waiting")
 
     def __init__(
         self,
@@ -44,12 +45,12 @@ class Arrivals:
         report_to: simpy.Event | Known,
         latency_s: Instants = 0.0,
         starts_s: Instants = 0.0,
-        going: Callable[[Instants], Instants] | None = None,
+        start_up_s: Callable[[Instants], Instants] | None = None,
     ) -> None:
         self.routes = routes
         self.latency_s = latency_s
         self.starts_s = starts_s
-        self.going = going
+        self.start_up_s = start_up_s
         self.report_to = report_to
         self.at_s: Instants = 0.0
         self.waiting = 0
@@ -57,7 +58,7 @@ class Arrivals:
     def after_s(self, places: Places, lasts_s: Instants) -> Instants:
         """How long after their last bytes have left some transfers arrive, by how long these took to leave."""
         latency_s = at(self.latency_s, places)
-        return latency_s if self.going is None else latency_s + self.going(lasts_s)
+        return latency_s if self.start_up_s is None else latency_s + self.start_up_s(lasts_s)
 
     def note(self, env: simpy.Environment, places: Places, arrivals_s: Instants | None = None) -> None:
         """The last bytes of some transfers, or of all, have left now; they arrive at these instants."""
@@ -183,10 +184,10 @@ class Cohorts:
         self, routes: ClientRoutes, size_bytes: int, report_to: simpy.Event | Known, starts_s: Instants
     ) -> Arrivals:
         """Arrivals of transfers that nobody was in the way of when they started."""
-        going: Callable[[Instants], Instants] | None = None
+        start_up_s: Callable[[Instants], Instants] | None = None
         if not self._carriage.immediate:
-            going = partial(self._carriage.getting_going_s, size_bytes, routes.pattern.round_trip_s)
-        return Arrivals(routes, report_to, self._links.latencies_s(routes), starts_s, going)
+            start_up_s = partial(self._carriage.start_up_s, size_bytes, routes.pattern.round_trip_s)
+        return Arrivals(routes, report_to, self._links.latencies_s(routes), starts_s, start_up_s)
 
     def transfer_each(self, routes: ClientRoutes, size_bytes: int, known: Known) -> None:
         """See `Network.transfer_each`. On links that change over time, last bytes do not leave together: each goes alone."""

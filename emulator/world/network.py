@@ -75,8 +75,8 @@ class DedicatedNetwork:
         """See `Network.transfer`."""
         trip_s = round_trip_s(route)
         lasts_s = self._carriage.wire_bits(size_bytes) / self._rate_bps(route, trip_s)
-        going_s = self._carriage.getting_going_s(size_bytes, trip_s, lasts_s)
-        return self._env.timeout(latency_s(route, self._rng) + lasts_s + going_s, True)
+        start_up_s = self._carriage.start_up_s(size_bytes, trip_s, lasts_s)
+        return self._env.timeout(latency_s(route, self._rng) + lasts_s + start_up_s, True)
 
     def _rate_bps(self, route: Sequence[Leg], trip_s: float) -> float:
         return min(self._carriage.most_bps(trip_s), *(leg.bandwidth_bps for leg in route))
@@ -108,8 +108,8 @@ class DedicatedNetwork:
         trip_s = routes.pattern.round_trip_s
         most_bps = min(self._carriage.most_bps(trip_s), *(leg.bandwidth_bps for leg in routes.pattern.common), np.inf)
         lasts_s = self._carriage.wire_bits(size_bytes) / np.minimum(routes.own_bps, most_bps)
-        going_s = self._carriage.getting_going_s(size_bytes, trip_s, lasts_s)
-        return starts_s + (latencies_s(routes, self._rng) + lasts_s + going_s)
+        start_up_s = self._carriage.start_up_s(size_bytes, trip_s, lasts_s)
+        return starts_s + (latencies_s(routes, self._rng) + lasts_s + start_up_s)
 
     def independent(self, routes: ClientRoutes) -> bool:
         """See `Network.independent`. Jitter is drawn when a transfer starts."""

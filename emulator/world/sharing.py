@@ -107,7 +107,7 @@ class SharedNetwork:
 
     def _after(self, size_bytes: int, round_trip_s: float, latency_s: float) -> Callable[[float], float]:
         """How long after its last byte has left a transfer arrives, by how long it took to leave."""
-        return lambda lasts_s: latency_s + self.carriage.getting_going_s(size_bytes, round_trip_s, lasts_s)
+        return lambda lasts_s: latency_s + self.carriage.start_up_s(size_bytes, round_trip_s, lasts_s)
 
     def transfer_all(self, routes: ClientRoutes, size_bytes: int, starts_s: Instants | None = None) -> simpy.Event:
         """See `Network.transfer_all`."""

@@ -34,7 +34,7 @@ class TcpParams(Params):
     queue: Segments = Field(
         100, description="frames that wait in front of a link that is full, as the round trip sees them"
     )
-    round_trip_shares: NotNegative = Field(
+    round_trip_shares: Annotated[float, Field(ge=0, le=3)] = Field(
         1.0, description="power of the round trip by which flows with a long one get less; 0: they get the same"
     )
     spread: Annotated[float, Field(ge=0, le=3)] = Field(

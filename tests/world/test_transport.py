@@ -114,9 +114,9 @@ def test_tcp_is_never_faster_than_the_fluid(size: int, rate_bps: float, latency_
 @given(st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=5), sizes, latencies)
 def test_many_at_once_get_going_as_each_does(lasts: list[float], size: int, latency_s: float) -> None:
     carriage = Carriage(TCP, 0)
-    found = carriage.getting_going_s(size, 2 * latency_s, np.array(lasts))
+    found = carriage.start_up_s(size, 2 * latency_s, np.array(lasts))
     assert np.broadcast_to(found, len(lasts)).tolist() == [
-        carriage.getting_going_s(size, 2 * latency_s, each) for each in lasts
+        carriage.start_up_s(size, 2 * latency_s, each) for each in lasts
     ]
 
 
