@@ -70,8 +70,8 @@ class Carriage:
 
         Set-up, and what slow start leaves idle. As long as a window is sent in less than a round trip at the transfer's mean
         rate, the rest of the round trip goes by idly; the next window is twice as large, until nothing is left. A window that
-        doubles arrives at twice the rate at which it leaves: once it holds as much as the queue does, the queue overflows, and
-        what is left is sent with CUBIC's window (RFC 9438).
+        doubles arrives at twice the rate at which it leaves: once it holds as much as the queue does, the queue overflows. What
+        is lost is seen a round trip later and sent again, and what is left is sent with CUBIC's window (RFC 9438).
         """
         how = self.transport
         set_up_s = how.set_up * round_trip_s
@@ -87,16 +87,21 @@ class Carriage:
         )  # also where rounding leaves no time
         trip_s = round_trip_s + frame_s  # an acknowledgement follows a whole frame
         pipe = trip_s / frame_s  # frames on their way when the link is busy all the time
-        first = how.initial_segments
-        doubled = first * 2.0 ** _doublings(how.queue_frames / first)
-        slow = _CUT * 2 * (doubled + how.queue_frames)  # the window after a loss, seen when it has doubled once more
-        left = segments - (4 * doubled - first)
-        if how.queue_frames and slow < pipe and left > 0:
-            windows = round(math.log2(doubled / first)) + 2
-            return set_up_s + self._idle_s(windows, trip_s, frame_s) + _cubic_s(left, slow, pipe, frame_s)
+        first, queue = how.initial_segments, how.queue_frames
+        overflow = _doublings(queue / first)  # the window that does, counted from 0
+        doubled = first * 2.0**overflow
         # Windows that are followed by another one, and windows that a round trip outlasts.
         followed = math.ceil(math.log2(segments / first + 1)) - 1
-        return set_up_s + self._idle_s(min(followed, _doublings(pipe / first)), trip_s, frame_s)
+        idle_s = self._idle_s(min(followed, _doublings(pipe / first)), trip_s, frame_s)
+        if not queue or doubled >= pipe or segments <= 2 * (doubled + queue) - first:
+            return set_up_s + idle_s
+        slow = _CUT * 2 * (doubled + queue)  # the window after the loss, which had doubled once more when that was seen
+        left = segments - (4 * doubled - first)
+        if slow < pipe and left > 0:
+            idle_s = self._idle_s(overflow + 2, trip_s, frame_s) + _cubic_s(left, slow, pipe, frame_s)
+        # The queue fills, is waited for, and then what it lost comes again: nothing ends before that.
+        repaired_s = (overflow + 2) * trip_s + (2 * queue + max(0.0, doubled - queue)) * frame_s
+        return set_up_s + max(idle_s, repaired_s - lasts_s)
 
     def _idle_s(self, windows: int, trip_s: float, frame_s: float) -> float:
         """What so many windows of slow start leave of their round trips."""
