@@ -95,7 +95,9 @@ def emulated(case: Json) -> tuple[list[float], list[float]]:
 
 def ask(command: Sequence[str], cases: Json | list[Json]) -> Any:
     """What a referee answers. Raises `SkippedError` where it refuses, fails or takes too long."""
-    clean = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}  # they import their neighbours
+    clean = {
+        name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"
+    }  # they import their neighbours
     try:
         done = subprocess.run(
             command, input=json.dumps(cases), capture_output=True, text=True, timeout=PATIENCE_S, env=clean

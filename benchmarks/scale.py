@@ -1,6 +1,7 @@
 """How long one synchronous round takes without training, and how much memory, from a thousand clients to a million.
 
     python benchmarks/scale.py [--clients 1000 10000 100000 1000000] [--per-edge 100] [--rounds 1] [--set KEY=VALUE ...]
+    python benchmarks/scale.py --transports [--repeats 3]     tcp against fluid, in turn, best to best
 
 Every size is a whole command, `hfl run SCENARIO --no-training`, in a process of its own: Python's start, the fleet, label counts
 told to the servers, groups, the round, and the ledger's file. Clients of four kinds of devices stand behind edges in groups of
@@ -70,13 +71,35 @@ def measured(folder: Path, scenario: Path, out: str, *changes: str) -> tuple[flo
     return seconds, run_s, 1024 * usage.ru_maxrss, rows
 
 
+def compare_transports(folder: Path, scenario: Path, clients: int, repeats: int, changes: list[str]) -> None:
+    """Prints how many times longer TCP takes than a fluid: the whole command and the run in it, best to best."""
+    best = {"fluid": (math.inf, math.inf), "tcp": (math.inf, math.inf)}
+    for repeat in range(repeats):
+        for name, (command_s, run_s) in best.items():
+            found = measured(folder, scenario, f"{name}-{repeat}", *changes, f"topology.transport={name}")
+            best[name] = min(command_s, found[0]), min(run_s, found[1])
+    ratios = [tcp / fluid for tcp, fluid in zip(best["tcp"], best["fluid"], strict=True)]
+    told = ", ".join(f"{name} {command_s:.2f} s ({run_s:.2f} s)" for name, (command_s, run_s) in best.items())
+    print(f"{clients:,} clients, whole command (run): {told}: {ratios[0]:.2f} times ({ratios[1]:.2f} times)")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", type=int, nargs="+", default=[1000, 3000, 10_000, 30_000, 100_000])
     parser.add_argument("--per-edge", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--set", dest="changes", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--transports", action="store_true", help="compare the transports on 100,000 clients")
+    parser.add_argument("--repeats", type=int, default=3, help="of each transport")
     args = parser.parse_args()
+    if args.transports:
+        with tempfile.TemporaryDirectory() as name:
+            scenario = Path(name) / "scale.yaml"
+            scenario.write_text(SCENARIO)
+            measured(Path(name), scenario, "first", *args.changes)
+            changes = ["topology.clients=100000", f"topology.edges={100_000 // args.per_edge}", *args.changes]
+            compare_transports(Path(name), scenario, 100_000, args.repeats, changes)
+        return
     sizes, times = sorted(args.clients), []
     print(f"{'clients':>9} {'edges':>7} {'seconds':>8} {'of run':>8} {'rows':>10} {'µs/client':>10} {'MB':>7}")
     with tempfile.TemporaryDirectory() as name:

@@ -23,7 +23,7 @@ from emulator.world.clock import DeadEndError, finish, new_clock
 from emulator.world.disturbances import Disturbances, disturbances
 from emulator.world.endings import watch
 from emulator.world.fleet import CLOUD, Fleet
-from emulator.world.memory import check_memory, fits
+from emulator.world.memory import check_measured, check_memory, fits
 from emulator.world.network import DedicatedNetwork, Network
 from emulator.world.played import Played, played
 from emulator.world.sharing import SharedNetwork
@@ -40,6 +40,7 @@ def assemble(scenario: Scenario, lab: AnyLab, ledger: Ledger | None = None) -> S
     fleet = Fleet(scenario.topology, scenario.seed)
     workload = workload_of(scenario, lab)
     trainees = [fleet.device(CLOUD)] if scenario.method.plugin.facts.central else fleet.client_devices
+    check_measured(trainees, workload)
     sizes = list(batch_sizes(scenario))
     if not fits(trainees, workload, sizes):
         # Only then does it matter what clients hold, which a replay may not know.

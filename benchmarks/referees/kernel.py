@@ -32,7 +32,9 @@ from transfers import Ends, listen, play, probe
 
 BACK_PACKETS = 1000  # that may wait on their way back; acknowledgements are small
 BURST_BYTES = 1600  # of a token bucket: one frame, and what tc loses by rounding
-BURST_S = 5e-4  # a bucket holds as much at least: tokens of a timer that comes late are not lost, or a link would be slower
+BURST_S = (
+    5e-4  # a bucket holds as much at least: tokens of a timer that comes late are not lost, or a link would be slower
+)
 TUN_QUEUE = 10_000  # packets that may wait for the relay
 SET_UP_S, EXTRA_S = 60, 30  # that building may take, and a repeat beyond its limit
 SETTINGS = {

@@ -39,6 +39,16 @@ class Transport:
     spread: float = 0.0
 
 
+WHOLE = ("payload_bytes", "frame_bytes", "initial_segments", "queue_frames")
+LIMITS: dict[str, tuple[float, float]] = {
+    "payload_bytes": (1, 10**9),
+    "set_up": (0, 100),
+    "window_bytes": (1, math.inf),
+    "round_trip_power": (0, 2),
+    "spread": (0, 3),
+}
+
+
 class TransportRule(Protocol):
     """How transfers go."""
 
@@ -51,15 +61,19 @@ class TransportChoice(Chosen[Params, TransportRule, Facts]):
     slot = "transport"
 
     def __call__(self) -> Transport:
-        """How transfers go: figures that are not negative, and frames no smaller than what they carry."""
+        """How transfers go: numbers within their limits, and frames no smaller than what they carry."""
         found = self.plugin.function(self.params)
         if not isinstance(found, Transport):
             raise self.broken(f"it must give a Transport, and gives {short(found)}")
-        if not 1 <= found.payload_bytes <= found.frame_bytes:
-            raise self.broken(f"frames of {found.frame_bytes} bytes cannot carry {found.payload_bytes}")
         for name, value in vars(found).items():
-            if not (value >= 0 and (value < math.inf or name == "window_bytes")):
-                raise self.broken(f"'{name}' is {value}; it must be finite and not negative")
+            whole_number = name in WHOLE and not isinstance(value, int | np.integer)
+            if isinstance(value, bool) or not isinstance(value, int | float | np.number) or whole_number:
+                raise self.broken(f"'{name}' is {short(value)}; it must be a {'whole ' * (name in WHOLE)}number")
+            least, most = LIMITS.get(name, (0, 10**9))
+            if not least <= value <= most:
+                raise self.broken(f"'{name}' is {value}; it must be between {least} and {most}")
+        if found.payload_bytes > found.frame_bytes:
+            raise self.broken(f"frames of {found.frame_bytes} bytes cannot carry {found.payload_bytes}")
         if found.window_bytes < found.payload_bytes:
             raise self.broken(f"a window of {found.window_bytes} bytes holds no segment of {found.payload_bytes}")
         return found

@@ -52,6 +52,8 @@ def problems(scenario: Scenario, training: bool = True) -> Iterator[tuple[Path_,
             # What a set cannot even give to one client it can give to nobody; how many they are does not matter.
             here = dataclasses.replace(scale, clients=1) if name == "data" and not training else scale
             yield from _of_choices(getattr(scenario, name), (name,), here)
+    if not any(topology.transport.params.problems(scale)):
+        topology.transport()  # raises what is wrong with one of the user's own
     if scenario.data.public_set is not None and not scenario.data.public:
         yield ("data", "public_set"), "say with data.public how many samples of each of its classes are public"
     stop = scenario.stop

@@ -46,7 +46,7 @@ class Carriage:
         self._factors: list[float] = np.exp(transport.spread * DEVIATIONS).tolist()
         # Whether transfers go at full speed from the start.
         self.immediate = transport.set_up == 0 and transport.initial_segments == 0
-        self._drawn: dict[str, int] = {}  # how many factors, by the ends of the route
+        self._sent: dict[str, int] = {}  # transfers so far, by the ends of their route
 
     def wire_bits(self, size_bytes: int) -> float:
         """What so many bytes are on the wire, in bits."""
@@ -107,33 +107,38 @@ class Carriage:
         """What so many windows of slow start leave of their round trips."""
         return windows * trip_s - (2.0**windows - 1) * self.transport.initial_segments * frame_s
 
-    def competes(self, size_bytes: int) -> bool:
+    def _competes(self, size_bytes: int) -> bool:
         """Whether a transfer is long enough for its share to differ from that of others: it outlasts the first window."""
-        return self.transport.spread > 0 and size_bytes > self.transport.initial_segments * self.transport.payload_bytes
+        return size_bytes > self.transport.initial_segments * self.transport.payload_bytes
 
     def weight(self, factor: float, round_trip_s: float, narrowest_bps: float) -> float:
         """The weight of a flow on links with others: its factor by chance, and its round trip with a full queue there.
 
-        A multiple of 2^-20, so that sums of weights are exact in whatever order they are added.
+        A multiple of 2^-30, so that sums of weights are exact in whatever order they are added.
         """
         how = self.transport
         if how.round_trip_power and narrowest_bps:
             trip_s = round_trip_s + how.queue_frames * how.frame_bytes * 8 / narrowest_bps
             factor *= min(max(trip_s, _SHORTEST_S), _LONGEST_S) ** -how.round_trip_power
-        return max(1, round(factor * 2**20)) / 2**20
+        return max(1, round(factor * 2**30)) / 2**30
 
     def factor(self, route: Sequence[Leg], size_bytes: int) -> float:
         """The factor by chance of the next transfer on a route: from the seed, the route and the number of the transfer alone."""
-        return self._draw(ends_of(route)) if self.competes(size_bytes) else 1.0
+        return self._draw(ends_of(route), size_bytes) if self.transport.spread else 1.0
 
     def factors(self, routes: ClientRoutes, size_bytes: int) -> list[float] | None:
         """The factors of the next transfers on several routes, each as `factor` gives it; None where all are 1."""
-        return [self._draw(ends) for ends in routes.ends] if self.competes(size_bytes) else None
+        if not self.transport.spread:
+            return None
+        found = [self._draw(ends, size_bytes) for ends in routes.ends]
+        return found if self._competes(size_bytes) else None
 
-    def _draw(self, ends: str) -> float:
-        """A new factor for a route: a hash (splitmix64) of the seed, the ends and how many were drawn for them before."""
-        count = self._drawn[ends] = self._drawn.get(ends, 0) + 1
-        mixed = (self._key ^ (zlib.crc32(ends.encode()) << 32)) + count * _GOLDEN & _MASK
+    def _draw(self, ends: str, size_bytes: int) -> float:
+        """A factor for the next transfer between two ends: a hash (splitmix64) of the seed, the ends and its number."""
+        number = self._sent[ends] = self._sent.get(ends, 0) + 1
+        if not self._competes(size_bytes):
+            return 1.0
+        mixed = (self._key ^ (zlib.crc32(ends.encode()) << 32)) + number * _GOLDEN & _MASK
         mixed = (mixed ^ mixed >> 30) * _FIRST & _MASK
         mixed = (mixed ^ mixed >> 27) * _SECOND & _MASK
         return self._factors[bisect_left(_LIMITS, ((mixed ^ mixed >> 31) >> 11) * 2.0**-53)]

@@ -1,10 +1,11 @@
-"""Whether the clients' devices have the memory for what they are to train."""
+"""Whether profiles of the clients' devices fit what they are to train: its memory, and its measured seconds."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
 
+from devices.compute import measurements
 from devices.memory import Need, missing_bytes, swapping
 from devices.profile import DeviceProfile, Swap
 from emulator.errors import InputError
@@ -44,6 +45,16 @@ def check_memory(devices: Iterable[DeviceProfile], workload: Workload, batch_siz
             else:
                 advice = _advice(device, workload, batch_size)
                 raise InputError(f"{_too_much(device, need, batch_size)}; {advice}", key)
+
+
+def check_measured(devices: Iterable[DeviceProfile], workload: Workload) -> None:
+    """Warns where a profile has measured seconds of a model of this kind, but not of this very network."""
+    forward = workload.forward
+    for device in kinds_of(devices):
+        if any(m.model == workload.model for m in device.measured) and not measurements(device, forward):
+            what = f"{workload.forward_flops:,.0f} forward FLOPs and {workload.parameters:,} parameters"
+            which = f"'{device.name}' has measured seconds of '{workload.model}', but of another network than this one"
+            log.warning("device %s, which has %s: the formula is taken", which, what)
 
 
 def _too_much(device: DeviceProfile, need: Need, batch_size: int) -> str:

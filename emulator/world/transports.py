@@ -32,9 +32,10 @@ class TcpParams(Params):
         "3 MB", validate_default=True, description="most that may be on its way at once; null: no limit"
     )
     queue: Segments = Field(
-        100, description="frames that wait in front of a link that is full, as the round trip sees them"
+        100,
+        description="frames that fit in front of a full link: slow start overflows it, and shares count it as waiting time",
     )
-    round_trip_shares: Annotated[float, Field(ge=0, le=3)] = Field(
+    round_trip_shares: Annotated[float, Field(ge=0, le=2)] = Field(
         1.0, description="power of the round trip by which flows with a long one get less; 0: they get the same"
     )
     spread: Annotated[float, Field(ge=0, le=3)] = Field(

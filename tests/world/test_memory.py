@@ -16,7 +16,7 @@ from emulator.learning.timing import TimingLab
 from emulator.replay import open_source, replay
 from emulator.run import execute
 from emulator.scenario import Loaded
-from emulator.world.memory import check_memory, fits
+from emulator.world.memory import check_measured, check_memory, fits
 from emulator.world.workload import Workload
 
 Small = Callable[..., Loaded]
@@ -152,3 +152,16 @@ def test_a_run_on_a_device_that_swaps_takes_longer(small: Small, tmp_path: Path,
         summary = execute(loaded, tmp_path / name, Memo(None), max_workers=1)
         times.append(summary["final"]["cost_training_s"])
     assert 1 < times[1] / times[0] < 50
+
+
+def test_measured_seconds_of_another_network_of_the_same_kind_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    entry = {"model": "mlp", "parameters": 610, "batch_size": 4, "seconds": "1 ms", "source": "made up"}
+    board = device("4 GiB", measured=[entry | {"forward_flops": 1136.0}])
+    load = Workload(4 * 610, 1184.0, 610, model="mlp")
+    check_measured([board, find_profile("raspberry-pi-4b")], load)
+    (record,) = caplog.records
+    assert "another network than this one, which has 1,184 forward FLOPs and 610 parameters" in record.getMessage()
+    caplog.clear()
+    check_measured([device("4 GiB", measured=[entry | {"forward_flops": 1184.0}])], load)
+    check_measured([board], Workload(4 * 610, 1184.0, 610, model="cnn"))
+    assert not caplog.records

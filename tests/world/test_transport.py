@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -12,8 +13,9 @@ import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.contracts.world import Transport
-from emulator.errors import ScenarioError
+from emulator.contracts.world import Transport, TransportChoice
+from emulator.errors import HflError, ScenarioError
+from emulator.registry import NoParams
 from emulator.rng import stream
 from emulator.scenario import Loaded
 from emulator.world.carriage import DEVIATIONS, Carriage
@@ -188,7 +190,10 @@ def test_chance_depends_on_seed_route_and_number_alone() -> None:
     first = drawn(1, "a", "b", "a", "a")
     assert drawn(1, "b", "a", "a", "a") == [first[1], first[0], first[2], first[3]]
     assert drawn(1, *["a"] * 50) != drawn(2, *["a"] * 50)
-    assert Carriage(TCP, 1).factor(ROUTE, 14_480) == 1.0  # one window: it is over before shares matter
+    carriage = Carriage(TCP, 1)
+    route = [Leg("l", "a", "r", "", 1e6, 0.0)]
+    assert carriage.factor(route, 14_480) == 1.0  # one window: it is over before shares matter, but it counts
+    assert carriage.factor(route, 10**6) == first[2]
 
 
 def test_chance_is_normal_but_for_its_steps() -> None:
@@ -214,6 +219,32 @@ def test_latency_of_a_trace_is_part_of_the_round_trip() -> None:
     here = SharedNetwork(env, stream(0, "jitter"), latencies={"l": later}, carriage=carriage)
     env.run(here.transfer([Leg("l", "a", "b", "", 8e6, 0.02, overhead_s=0.01)], 1_000_000))
     assert env.now == pytest.approx(1.0 + 0.12 + 2 * 0.11, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("gives", "message"),
+    [
+        (5, "it must give a Transport, and gives 5"),
+        (Transport(payload_bytes=2), "frames of 1 bytes cannot carry 2"),
+        (Transport(payload_bytes=0), "'payload_bytes' is 0; it must be between 1 and"),
+        (Transport(set_up=-1.0), "'set_up' is -1.0; it must be between 0 and 100"),
+        (Transport(set_up="x"), "'set_up' is 'x'; it must be a number"),  # type: ignore[arg-type]
+        (Transport(initial_segments=0.5), "'initial_segments' is 0.5; it must be a whole number"),  # type: ignore[arg-type]
+        (Transport(spread=math.nan), "'spread' is nan; it must be between 0 and 3"),
+        (Transport(round_trip_power=9.0), "'round_trip_power' is 9.0; it must be between 0 and 2"),
+    ],
+)
+def test_a_transport_of_the_users_own_must_be_sound(gives: object, message: str) -> None:
+    def odd(params: NoParams) -> Transport:
+        """Gives something odd."""
+        return gives  # type: ignore[return-value]
+
+    choice = TransportChoice("tcp", NoParams())
+    plugin = replace(choice.plugin, function=odd)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(TransportChoice, "plugin", plugin)
+        with pytest.raises(HflError, match=re.escape(message)):
+            choice()
 
 
 @pytest.mark.parametrize(
