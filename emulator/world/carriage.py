@@ -23,11 +23,13 @@ from emulator.world.fleet import ClientRoutes, Leg, ends_of
 
 Floats = npt.NDArray[np.float64]
 
-# Chance gives a flow one of these standard deviations: few, so that many flows have equal rates and are worked out together.
-STEP, STEPS = 0.75, 3
-DEVIATIONS = STEP * np.arange(-STEPS, STEPS + 1)
+# Chance gives a flow one of these standard deviations: few, so that many flows have equal rates and are worked out together; an
+# even number, so that two flows are seldom alike.
+STEP, STEPS = 0.8, 6
+DEVIATIONS = STEP * (np.arange(STEPS) - (STEPS - 1) / 2)
 # The limits between two of them, of a uniform number.
 _LIMITS = [NormalDist().cdf(each + STEP / 2) for each in DEVIATIONS[:-1].tolist()]
+_COMPETING_BYTES = 14_480  # a transfer of no more is over before its share matters: ten segments
 
 _CUT, _CUBIC = 0.7, 0.4  # RFC 9438: what a loss leaves of the window, and its growth in frames a cubic second
 
@@ -46,7 +48,8 @@ class Carriage:
         self._factors: list[float] = np.exp(transport.spread * DEVIATIONS).tolist()
         # Whether transfers go at full speed from the start.
         self.immediate = transport.set_up == 0 and transport.initial_segments == 0
-        self._sent: dict[str, int] = {}  # transfers so far, by the ends of their route
+        self._weights: dict[tuple[float, float, float], float] = {}
+        self._sent: dict[str, int] = {}  # transfers so far that compete, by the ends of their route
 
     def wire_bits(self, size_bytes: int) -> float:
         """What so many bytes are on the wire, in bits."""
@@ -108,36 +111,34 @@ class Carriage:
         return windows * trip_s - (2.0**windows - 1) * self.transport.initial_segments * frame_s
 
     def _competes(self, size_bytes: int) -> bool:
-        """Whether a transfer is long enough for its share to differ from that of others: it outlasts the first window."""
-        return size_bytes > self.transport.initial_segments * self.transport.payload_bytes
+        """Whether a transfer is long enough for its share to differ from that of others."""
+        return size_bytes > _COMPETING_BYTES and self.transport.spread > 0
 
     def weight(self, factor: float, round_trip_s: float, narrowest_bps: float) -> float:
         """The weight of a flow on links with others: its factor by chance, and its round trip with a full queue there.
 
         A multiple of 2^-30, so that sums of weights are exact in whatever order they are added.
         """
-        how = self.transport
-        if how.round_trip_power and narrowest_bps:
-            trip_s = round_trip_s + how.queue_frames * how.frame_bytes * 8 / narrowest_bps
-            factor *= min(max(trip_s, _SHORTEST_S), _LONGEST_S) ** -how.round_trip_power
-        return max(1, round(factor * 2**30)) / 2**30
+        key, how = (factor, round_trip_s, narrowest_bps), self.transport
+        known = self._weights.get(key)
+        if known is None:
+            if how.round_trip_power and narrowest_bps:
+                trip_s = round_trip_s + how.queue_frames * how.frame_bytes * 8 / narrowest_bps
+                factor *= min(max(trip_s, _SHORTEST_S), _LONGEST_S) ** -how.round_trip_power
+            known = self._weights[key] = max(1, round(factor * 2**30)) / 2**30
+        return known
 
     def factor(self, route: Sequence[Leg], size_bytes: int) -> float:
         """The factor by chance of the next transfer on a route: from the seed, the route and the number of the transfer alone."""
-        return self._draw(ends_of(route), size_bytes) if self.transport.spread else 1.0
+        return self._draw(ends_of(route)) if self._competes(size_bytes) else 1.0
 
     def factors(self, routes: ClientRoutes, size_bytes: int) -> list[float] | None:
         """The factors of the next transfers on several routes, each as `factor` gives it; None where all are 1."""
-        if not self.transport.spread:
-            return None
-        found = [self._draw(ends, size_bytes) for ends in routes.ends]
-        return found if self._competes(size_bytes) else None
+        return [self._draw(ends) for ends in routes.ends] if self._competes(size_bytes) else None
 
-    def _draw(self, ends: str, size_bytes: int) -> float:
+    def _draw(self, ends: str) -> float:
         """A factor for the next transfer between two ends: a hash (splitmix64) of the seed, the ends and its number."""
         number = self._sent[ends] = self._sent.get(ends, 0) + 1
-        if not self._competes(size_bytes):
-            return 1.0
         mixed = (self._key ^ (zlib.crc32(ends.encode()) << 32)) + number * _GOLDEN & _MASK
         mixed = (mixed ^ mixed >> 30) * _FIRST & _MASK
         mixed = (mixed ^ mixed >> 27) * _SECOND & _MASK

@@ -222,9 +222,8 @@ def max_min(bundles: Iterable[Bundle]) -> dict[Bundle, float]:
             if link in counts:
                 weights[link] += bundle.size * bundle.weight
                 counts[link] += 1
-    rising = sorted(
-        order, key=lambda b: b.cap_bps / b.weight, reverse=True
-    )  # the next to be at its own limit is the last
+    # The next to be at its own limit is the last.
+    rising = sorted(order, key=lambda b: b.cap_bps / b.weight, reverse=True)
     levels = [(left[link] / weights[link], i, counts[link], link) for i, link in enumerate(left)]
     heapq.heapify(levels)
     places = {link: i for _, i, _, link in levels}

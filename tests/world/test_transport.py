@@ -192,8 +192,10 @@ def test_chance_depends_on_seed_route_and_number_alone() -> None:
     assert drawn(1, *["a"] * 50) != drawn(2, *["a"] * 50)
     carriage = Carriage(TCP, 1)
     route = [Leg("l", "a", "r", "", 1e6, 0.0)]
-    assert carriage.factor(route, 14_480) == 1.0  # one window: it is over before shares matter, but it counts
-    assert carriage.factor(route, 10**6) == first[2]
+    assert carriage.factor(route, 14_480) == 1.0  # it is over before shares matter
+    assert carriage.factor(route, 10**6) == first[0]
+    other = Carriage(replace(TCP, initial_segments=0), 1)  # what chance gives does not depend on other parts
+    assert [other.factor(route, size) for size in (14_480, 10**6, 10**6)] == [1.0, first[0], first[2]]
 
 
 def test_chance_is_normal_but_for_its_steps() -> None:
