@@ -37,7 +37,7 @@ class Arrivals:
     that are still on their way.
     """
 
-    __slots__ = ("at_s", "latency_s", "report_to", "routes", "start_up_s", "starts_s", "waiting")
+    __slots__ = ("at_s", "factors", "latency_s", "report_to", "routes", "start_up_s", "starts_s", "waiting")
 
     def __init__(
         self,
@@ -46,8 +46,10 @@ class Arrivals:
         latency_s: Instants = 0.0,
         starts_s: Instants = 0.0,
         start_up_s: Callable[[Instants], Instants] | None = None,
+        factors: Sequence[float] | None = None,
     ) -> None:
         self.routes = routes
+        self.factors = factors  # by chance, of the weight of each; None where all are 1
         self.latency_s = latency_s
         self.starts_s = starts_s
         self.start_up_s = start_up_s
@@ -97,7 +99,6 @@ class Cohort:
 
     __slots__ = (
         "arrivals",
-        "factor",
         "flow",
         "left_s",
         "names",
@@ -120,7 +121,6 @@ class Cohort:
         played: Sequence[OverTime] = (),
     ) -> None:
         self.arrivals = arrivals
-        self.factor = 1.0  # by chance, of each
         self.places = places
         self.names = names
         self.own_bps = own_bps
@@ -187,7 +187,8 @@ class Cohorts:
         start_up_s: Callable[[Instants], Instants] | None = None
         if not self._carriage.immediate:
             start_up_s = partial(self._carriage.start_up_s, size_bytes, routes.pattern.round_trip_s)
-        return Arrivals(routes, report_to, self._links.latencies_s(routes), starts_s, start_up_s)
+        factors = self._carriage.factors(routes, size_bytes)
+        return Arrivals(routes, report_to, self._links.latencies_s(routes), starts_s, start_up_s, factors)
 
     def transfer_each(self, routes: ClientRoutes, size_bytes: int, known: Known) -> None:
         """See `Network.transfer_each`. On links that change over time, last bytes do not leave together: each goes alone."""
@@ -229,14 +230,12 @@ class Cohorts:
         routes, starts_s = arrivals.routes, arrivals.starts_s
         common, bits = self._links.of(routes.pattern.common), self._carriage.wire_bits(size_bytes)
         played = () if common else self._links.played(routes.names)
-        factors = self._carriage.factors(routes, size_bytes)
         if played:
             self._start(Cohort(arrivals, EVERYONE, routes.names, 0.0, bits, starts_s, played), common)
             return
         most_bps = self._carriage.most_bps(routes.pattern.round_trip_s)
         own_bps = routes.own_bps if most_bps == np.inf else np.minimum(routes.own_bps, most_bps)
-        if not common:
-            factors = None  # they are of no avail
+        factors = arrivals.factors if common else None  # of those who are alone they are of no avail
         alike = factors is None or factors.count(factors[0]) == len(factors)
         apart = isinstance(own_bps, np.ndarray) and (common or not isinstance(arrivals.report_to, simpy.Event))
         if alike and not apart:
@@ -259,7 +258,6 @@ class Cohorts:
             ended = partial(self._left, cohort)
             assert not isinstance(cohort.own_bps, np.ndarray)
             trip_s = arrivals.routes.pattern.round_trip_s
-            cohort.factor = factor
             cohort.flow = self._network.put(common, cohort.size_bits, len(names), cohort.own_bps, ended, factor, trip_s)
             return
         # Nobody is in the way of anybody: when they leave and arrive is known at once.
@@ -315,23 +313,17 @@ class Cohorts:
         arrivals.waiting += int(going.sum()) - 1
         starts_s, each = np.broadcast_to(cohort.starts_s, len(everyone)), arrivals.routes.each()
         for i in np.flatnonzero(going).tolist():
-            place, route = everyone[i : i + 1], each[everyone[i]]
-            put = partial(self._put, arrivals, place, route, float(left_bits[i]), cohort.factor)
+            put = partial(self._put, arrivals, int(everyone[i]), each[everyone[i]], float(left_bits[i]))
             if starts_s[i] > self._env.now:
                 happens_at(self._env, float(starts_s[i])).callbacks.append(put)
             else:
                 put()
 
     def _put(
-        self,
-        arrivals: Arrivals,
-        place: Places,
-        route: Sequence[Leg],
-        left_bits: float,
-        factor: float,
-        event: object = None,
+        self, arrivals: Arrivals, place: int, route: Sequence[Leg], left_bits: float, event: object = None
     ) -> None:
         links, trip_s = self._links.of(route), arrivals.routes.pattern.round_trip_s
         self.make_way(links)
-        ended, own_bps = partial(arrivals.note, self._env, place), self._carriage.most_bps(trip_s)
+        ended, own_bps = partial(arrivals.note, self._env, np.array([place])), self._carriage.most_bps(trip_s)
+        factor = 1.0 if arrivals.factors is None else arrivals.factors[place]
         self._network.put(links, left_bits, 1, own_bps, ended, factor, trip_s)

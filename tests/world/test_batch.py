@@ -184,15 +184,16 @@ def test_under_the_cloud_too(small: Small, world: str, operation: GroupOperation
     check_same(world, *rows)
 
 
+@pytest.mark.parametrize("transport", ["", ", tcp"])
 @pytest.mark.parametrize(
     "world", ["plain", "cell", "cell and port", "no edges", "trace alone", "trace with drops", "mix alone"]
 )
 @pytest.mark.parametrize("seed", range(12))
 def test_somebody_who_comes_between_takes_his_share(
-    small: Small, monkeypatch: pytest.MonkeyPatch, world: str, seed: int
+    small: Small, monkeypatch: pytest.MonkeyPatch, world: str, seed: int, transport: str
 ) -> None:
     """Transfers of single clients at random instants, on the very links on which a cohort is on its way."""
-    loaded = loaded_as(small, world)
+    loaded = loaded_as(small, world + transport)
     chance = random.Random(seed)
     home = Fleet(loaded.scenario.topology, 3).home
     singles = [
