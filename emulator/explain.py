@@ -111,7 +111,8 @@ def _fields_at(model: type[BaseModel], loc: Path_) -> list[str]:
     annotation: Any = model
     for part in loc:
         annotation = _below(annotation, part)
-    return next((list(o.model_fields) for o in _options(annotation) if _is_model(o)), [])
+    models = (o for o in _options(annotation) if _is_model(o))
+    return next(([field.alias or name for name, field in o.model_fields.items()] for o in models), [])
 
 
 def _below(annotation: Any, part: str | int) -> Any:

@@ -36,6 +36,7 @@ from emulator.grouping.diagnostics import groupings_csv, groups_csv
 from emulator.grouping.topology import topology_csv
 from emulator.methods.session import METRICS, Metrics, Session
 from emulator.scenario import Scenario
+from emulator.scenario.budget import last_within
 from emulator.scenario.declared import tables_of
 from emulator.scenario.inputs import inputs_of
 from emulator.world.world import World
@@ -102,6 +103,10 @@ def summary_of(session: Session, training: bool, status: str) -> dict[str, Any]:
     """``summary.json`` of a session as it stands."""
     rows = session.metrics
     attack = {} if session.attack is None else {"attack": session.attack.facts()}
+    budget: dict[str, Any] = {"budget": limits} if (limits := session.scenario.stop.budget) else {}
+    if budget:
+        within = last_within(rows, limits)
+        budget["accuracy_at_budget"] = None if within is None or math.isnan(within["accuracy"]) else within["accuracy"]
     return {
         "name": session.scenario.name,
         "label": session.scenario.label,
@@ -112,6 +117,7 @@ def summary_of(session: Session, training: bool, status: str) -> dict[str, Any]:
         "rounds": session.rounds,
         "best_accuracy": max((r["accuracy"] for r in rows if not math.isnan(r["accuracy"])), default=None),
         "final": {name: None if math.isnan(value) else value for name, value in rows[-1].items()} if rows else None,
+        **budget,
         **attack,
     }
 

@@ -108,7 +108,8 @@ POWER = Dimension("power", "W", {"W": 1.0, "mW": 1e-3, "kW": 1e3}, "3.4 W")
 CLIENT_TIME = Dimension(
     "cost", "client-s", {"client-s": 1.0, "client-min": 60.0, "client-h": 3600.0, "client-d": 86400.0}, "500 client-h"
 )
-DIMENSIONS = (TIME, SIZE, RATE, SPEED, POWER, CLIENT_TIME)
+ENERGY = Dimension("energy", "J", _scaled("J", _DECIMAL) | {"Wh": 3600.0, "kWh": 3.6e6}, "50 kJ")
+DIMENSIONS = (TIME, SIZE, RATE, SPEED, POWER, CLIENT_TIME, ENERGY)
 
 
 @dataclass(frozen=True)
@@ -167,3 +168,4 @@ BitsPerSecond = Annotated[float, Quantity(RATE, positive=True)]
 FlopsPerSecond = Annotated[float, Quantity(SPEED, positive=True)]
 Watts = Annotated[float, Quantity(POWER)]
 ClientSeconds = Annotated[float, Quantity(CLIENT_TIME, positive=True)]
+PositiveJoules = Annotated[float, Quantity(ENERGY, positive=True)]

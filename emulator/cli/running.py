@@ -174,6 +174,9 @@ def _tell(label: str, summary: dict[str, Any], folder: Path) -> None:
     learned = f"accuracy {final['accuracy']:.1%}" if summary["training"] else "no training"
     if summary["training"] and (final.get("clusters") or 0) > 1:
         learned += f" ({final['accuracy_clusters']:.1%} in the mean over {final['clusters']:.0f} clusters)"
+    at_budget = summary.get("accuracy_at_budget")
+    if at_budget is not None and at_budget != final["accuracy"]:
+        learned += f" ({at_budget:.1%} within the budget)"
     reached = f"{learned} after {summary['rounds']} rounds (stopped by {summary['stopped_by']})"
     out.print(f"{label}: {reached}, {charged} -> {escape(str(folder))}")
     if final["bytes_wasted"] or final["cost_wasted_s"]:

@@ -79,16 +79,19 @@ def study(
         _list(loaded, folder)
         return
     from emulator.learning.memo import default_path
+    from emulator.study.tuning import settled
 
     remembered = None if no_memo else memo or default_path()
     failed: dict[str, str] = {}
     unanswered: dict[str, str] = {}
     if plot_only:
-        _look_again(loaded, folder)
+        loaded = _look_again(loaded, folder)
     elif loaded.runs:
         with backend_joined(backend, address, None):
             failed = _run(loaded, folder, remembered, jobs, workers, overwrite, backend)
-    if len(failed) < len(loaded.runs):
+        loaded = settled(loaded, folder)
+    _show_choices(loaded, folder)
+    if any(run.name not in failed for run in loaded.runs):
         _results(loaded, folder)
     if loaded.worlds:
         from emulator.cli import replaying
@@ -98,7 +101,7 @@ def study(
         replaying.show_worlds(loaded, folder)
     if failed:
         listed = "\n".join(f"  {run}: {message}" for run, message in failed.items())
-        raise HflError(f"{len(failed)} of {len(loaded.runs)} runs failed\n{listed}")
+        raise HflError(f"{len(failed)} of {len(loaded.tuning) + len(loaded.runs)} runs failed\n{listed}")
     if unanswered:
         replaying.complain(unanswered, (len(loaded.sources) or len(loaded.runs)) * len(loaded.worlds))
 
@@ -124,7 +127,7 @@ def _run(
     @contextlib.contextmanager
     def show(left: int, done: int) -> Iterator[StudyWatcher]:
         if done:
-            out.print(f"{done} of {len(loaded.runs)} runs are complete already")
+            out.print(f"{done} of {left + done} runs are complete already")
         with StudyProgress(err, loaded.study.name, left, done) as progress:
             yield progress.watcher
 
@@ -137,34 +140,72 @@ def _run(
         raise typer.Exit(130) from None
 
 
-def _look_again(loaded: LoadedStudy, folder: Path) -> None:
-    """Makes sure that the runs in a study's folder are those of the file as it is now."""
+def _look_again(loaded: LoadedStudy, folder: Path) -> LoadedStudy:
+    """Makes sure that the runs in a study's folder are those of the file as it is now; returns it with what was tuned."""
     from emulator.study.folder import INDEX, prepare_all, write_index
+    from emulator.study.tuning import settled
 
     if not (folder / INDEX).is_file():
         raise InputError(f"there is no study in {folder} yet; run it first, without --plot-only")
-    prepare_all(folder, loaded.runs)
+    prepare_all(folder, loaded.tuning)
+    loaded = settled(loaded, folder)
+    prepare_all(folder, loaded.ready)
     whatif = None
     if loaded.worlds:
         from emulator.study.results import index_of, plan
 
         whatif = index_of(loaded, plan(loaded, folder), folder)
     write_index(folder, loaded, whatif)
+    return loaded
+
+
+def _show_choices(loaded: LoadedStudy, folder: Path) -> None:
+    """Writes and prints which values tuning has chosen."""
+    from analysis.quantities import accuracy_text
+    from analysis.texttable import TextTable
+    from emulator.study.names import short_names, text_of
+    from emulator.study.tuning import TUNED, write_choices
+
+    tune, found = loaded.study.tune, write_choices(loaded, folder)
+    if tune is None or not found:
+        return
+    tried = list(found[0].accuracies)
+    shorter = short_names(loaded.columns)
+    header = (*(shorter[c] for c in loaded.columns), *map(text_of, tried), "chosen")
+    rows = tuple(
+        (
+            *(text_of({"variant": each.variant, **each.point}[c]) for c in loaded.columns),
+            *(accuracy_text(each.accuracies[label]) for label in tried),
+            text_of(each.chosen),
+        )
+        for each in found
+    )
+    right = (*(False for _ in loaded.columns), *(True for _ in tried), True)
+    title = f"Tuning of {tune.key} by {tune.by.replace('-', ' ')}, seed {tune.seed}"
+    out.print(TextTable(title, header, rows, right).text(), markup=False)
+    out.print(f"wrote {TUNED}\n")
 
 
 def _list(loaded: LoadedStudy, folder: Path) -> None:
     from analysis.texttable import TextTable
     from emulator.study.folder import state_of
     from emulator.study.names import short_names, text_of
+    from emulator.study.tuning import settled, untuned
 
     if not loaded.runs:
         out.print(f"{described(loaded)}\n-> {escape(str(folder))}")
         return
-    shorter = short_names(loaded.columns)
+    loaded = settled(loaded, folder)
+    shorter, waiting = short_names(loaded.columns), untuned(loaded)
     header = ("run", *(shorter[c] for c in loaded.columns), "seed", "state")
     rows = tuple(
-        (run.name, *(text_of(run.values[c]) for c in loaded.columns), str(run.seed), state_of(folder, run))
-        for run in loaded.runs
+        (
+            run.name,
+            *(text_of(run.values[c]) for c in loaded.columns),
+            str(run.seed),
+            "waits for tuning" if run.name in waiting else state_of(folder, run),
+        )
+        for run in (*loaded.tuning, *loaded.runs)
     )
     out.print(TextTable(described(loaded), header, rows, (False,) * len(header)).text(), markup=False)
     out.print(f"-> {escape(str(folder))}")
@@ -179,6 +220,10 @@ def described(loaded: LoadedStudy) -> str:
     parts += [f"{len(values)} {shorter[key]}" for key, values in study.grid.items()]
     parts.append(_count(len(study.seeds or (0,)), "seed"))
     runs = f"{_count(len(loaded.runs), 'run')}: {' x '.join(parts)}" if loaded.runs else ""
+    if study.tune is not None:
+        runs += (
+            f"; {_count(len(loaded.tuning), 'run')} of tuning before: {len(study.tune.values)} {study.tune.key} each"
+        )
     if not loaded.worlds:
         return runs
     of = f"of {_count(len(loaded.sources), 'finished run')}" if loaded.sources else "of each"

@@ -29,6 +29,7 @@ from emulator.ledger import EVALUATION, HOPS, Tag
 from emulator.methods.attacks import Attack
 from emulator.methods.cluster_models import CLUSTER_METRICS, Clusters, cluster_metrics, one_cluster
 from emulator.methods.memory import RuleMemory
+from emulator.scenario.budget import SPENT
 from emulator.scenario.declared import metrics_columns_of, tables_of
 from emulator.scenario.schema import Scenario
 from emulator.tables import check_columns
@@ -277,13 +278,8 @@ class Session:
 
     def _reached(self, totals: Metrics) -> str:
         stop = self.scenario.stop
-        limits = {
-            "rounds": ("round", stop.rounds),
-            "time": ("time_s", stop.time),
-            "cost": ("cost_s", stop.cost),
-            "bytes": ("bytes_total", stop.bytes),
-        }
-        return next((name for name, (key, limit) in limits.items() if limit is not None and totals[key] >= limit), "")
+        limits = stop.budget if stop.rounds is None else {"rounds": stop.rounds, **stop.budget}
+        return next((name for name, limit in limits.items() if totals[SPENT[name]] >= limit), "")
 
     def _evaluate(self, round: int, model: Models, measured: Mapping[str, float] | None = None) -> Metrics:  # noqa: A002
         clusters = one_cluster(model, self.scenario.topology.clients) if isinstance(model, Handle) else model

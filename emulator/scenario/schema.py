@@ -236,6 +236,12 @@ class Stop(Params):
             raise PydanticCustomError("stop", "give at least one of 'rounds', 'time', 'cost', 'bytes', 'accuracy'")
         return self
 
+    @property
+    def budget(self) -> dict[str, float]:
+        """Limits that the last round may cross: of time, cost and bytes, as far as there are, in SI units."""
+        limits = {"time": self.time, "cost": self.cost, "bytes": self.bytes}
+        return {name: limit for name, limit in limits.items() if limit is not None}
+
 
 class Evaluate(Params):
     """When the global model is tested. Testing takes no emulated time; the last round is always tested."""

@@ -64,6 +64,31 @@ def wrong_baseline(
             yield document.problem(("baseline", name), f"no run has '{text_of(value)[:60]}' there; there are: {known}")
 
 
+def wrong_tune(
+    document: Document, study: Study, seeds: Sequence[int], not_here: Mapping[str, str]
+) -> Iterator[Problem]:
+    """A key that cannot be tuned or that the study varies itself, too few values, and a seed that the results have too."""
+    tune = study.tune
+    if tune is None:
+        return
+    key = ("tune", "key")
+    if not all(tune.key.split(".")) or tune.key in not_here:
+        what = not_here.get(tune.key, "expected a key of the scenario, such as 'method.local.learning_rate'")
+        yield document.problem(key, what)
+    for other in study.grid:
+        if covers(tune.key, other) or covers(other, tune.key):
+            yield document.problem(key, f"the grid varies '{other}'; leave one of them out")
+    said = {"'set'": study.set} | {f"the variant '{name}'": its for name, its in (study.variants or {}).items()}
+    for who, changes in said.items():
+        if tune.key in changes:
+            yield document.problem(key, f"{who} sets '{tune.key}' itself; leave one of them out")
+    yield from wrong_grid(document, ("tune",), {"values": tune.values})
+    if len(tune.values) < 2:
+        yield document.problem(("tune", "values"), "there is nothing to choose; give at least two values")
+    if tune.seed in seeds:
+        yield document.problem(("tune", "seed"), f"the seed {tune.seed} is one of the study's; choose another")
+
+
 def wrong_drawings(
     document: Document,
     at: Path_,

@@ -60,8 +60,18 @@ def write_index(folder: Path, loaded: LoadedStudy, whatif: dict[str, Any] | None
     """Writes ``study.json``. ``whatif`` is what it says of replays (see `emulator.study.results.index_of`)."""
     study = loaded.study
     runs = [
-        {"run": r.name, "variant": r.variant, "method": r.method, "point": r.point, "seed": r.seed} for r in loaded.runs
+        {"run": r.name, "variant": r.variant, "method": r.method, "point": r.point, "seed": r.seed}
+        | ({} if r.tuned is None else {"tuned": r.tuned})
+        for r in loaded.runs
     ]
-    about = {"name": study.name, "notes": study.notes, "columns": list(loaded.columns), "target": study.target}
-    baseline = {"baseline": study.baseline} if study.baseline else {}
-    write_json(folder / INDEX, {**about, **baseline, "runs": runs, **({} if whatif is None else {"whatif": whatif})})
+    about: dict[str, Any] = {
+        "name": study.name,
+        "notes": study.notes,
+        "columns": list(loaded.columns),
+        "target": study.target,
+    }
+    about |= {"baseline": study.baseline} if study.baseline else {}
+    about |= study.model_dump(include={"budget"}, exclude_none=True)
+    about |= {"claims": [c.model_dump(by_alias=True, exclude_unset=True) for c in study.claims]} if study.claims else {}
+    about |= {} if study.tune is None else {"tune": study.tune.model_dump()}
+    write_json(folder / INDEX, {**about, "runs": runs, **({} if whatif is None else {"whatif": whatif})})

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -27,8 +27,10 @@ from emulator.study.checking import (
     wrong_drawings,
     wrong_grid,
     wrong_keys,
+    wrong_tune,
 )
-from emulator.study.expand import Change, Wanted, World, covers, expand
+from emulator.study.claims import wrong_claims
+from emulator.study.expand import Change, Point, Wanted, World, covers, expand, expand_tuning, own_seed
 from emulator.study.schema import MOST_RUNS, Study
 from emulator.yamlfile import Document, Path_
 
@@ -47,6 +49,7 @@ class Planned:
     point: dict[str, float | str]
     loaded: Loaded
     known_from: Path | None = None  # a run folder whose small results count as known
+    tuned: float | str | None = None  # what it has of the key that is tuned; None: nothing is, or not yet
 
     @property
     def seed(self) -> int:
@@ -77,6 +80,8 @@ class LoadedStudy:
     """A study, the document that it was read from, and its runs. ``columns`` are what the runs differ in, beside the seed.
 
     ``worlds`` are those in which runs are replayed: those of ``sources``, or of the study itself where there are none.
+    ``tuning`` are runs from which a value of the others is chosen first (see `emulator.study.tuning`); ``base`` and ``last`` are
+    the scenario and the changes of the command line.
     """
 
     study: Study
@@ -84,11 +89,25 @@ class LoadedStudy:
     runs: tuple[Planned, ...]
     worlds: tuple[World, ...] = ()
     sources: tuple[Path, ...] = ()
+    tuning: tuple[Planned, ...] = ()
+    base: Document | None = None
+    last: tuple[Change, ...] = ()
 
     @property
     def columns(self) -> tuple[str, ...]:
         """``variant``, where there are variants, and the grid's keys."""
         return columns_of(self.study)
+
+    @property
+    def ready(self) -> tuple[Planned, ...]:
+        """The runs that can be done: all, or those whose value of what is tuned was chosen."""
+        return tuple(run for run in self.runs if not self.tuning or run.tuned is not None)
+
+    def tuned_to(self, chosen: Mapping[Point, float | str]) -> LoadedStudy:
+        """The same study with runs that have these values of what is tuned. Raises `ScenarioError` as `load`."""
+        assert self.base is not None
+        wanted = expand(self.study, self.document, self.base, self.last, chosen)
+        return replace(self, runs=_checked(list(wanted), self.base))
 
 
 def bundled() -> dict[str, Path]:
@@ -112,22 +131,35 @@ def check(document: Document, overrides: Sequence[str] = ()) -> LoadedStudy:
     if problems:
         raise ScenarioError(tuple(problems))
     runs: tuple[Planned, ...] = ()
+    tuning: tuple[Planned, ...] = ()
+    base = None
     if study.scenario is not None:
         base = _base(study, document)
+        problems = list(wrong_tune(document, study, study.seeds or (own_seed(base),), NOT_HERE))
+        if problems:
+            raise ScenarioError(tuple(problems))
+        tuning = _checked(list(expand_tuning(study, document, base, last)), base)
         runs = _checked(list(expand(study, document, base, last)), base)
     sources = whatif.sources_of(study, document)
     one_a_variant = {run.variant: run for run in reversed(runs)}.values()
     worlds = whatif.checked_worlds(study, document, sources, [run.loaded for run in one_a_variant])
     entries = [(run.name, run.values) for run in runs]
     problems = list(wrong_drawings(document, ("figures",), study.figures, columns_of(study), entries))
-    problems += wrong_baseline(document, study.baseline, columns_of(study), [run.values for run in runs])
+    values = [run.values for run in runs]
+    problems += wrong_baseline(document, study.baseline, columns_of(study), values)
+    budgets = all(run.loaded.scenario.stop.budget for run in runs)
+    problems += wrong_claims(document, study, columns_of(study), values, budgets)
+    if study.tune is not None and study.tune.by == "accuracy-at-budget" and not (study.budget or budgets):
+        problems.append(
+            document.problem(("tune", "by"), "needs a 'budget' of the study, or one in 'stop' of every run")
+        )
     if study.whatif is not None:
         replayed = whatif.combined(whatif.about(sources) if sources else entries, worlds)
         at, columns = ("whatif", "figures"), whatif.columns_of(study)
         problems += wrong_drawings(document, at, study.whatif.figures, columns, replayed)
     if problems:
         raise ScenarioError(tuple(problems))
-    return LoadedStudy(study, document, runs, worlds, sources)
+    return LoadedStudy(study, document, runs, worlds, sources, tuning, base, tuple(last))
 
 
 def _read(document: Document) -> Study:
@@ -170,7 +202,8 @@ def _misplaced(study: Study, document: Document) -> Iterator[Problem]:
     for i, seed in enumerate(seeds):
         if seed in seeds[:i]:
             yield document.problem(("seeds", i), f"the seed {seed} stands twice")
-    count = len(study.variants or [0]) * math.prod(len(v) for v in study.grid.values()) * len(seeds)
+    tried = 0 if study.tune is None else len(study.tune.values)
+    count = len(study.variants or [0]) * math.prod(len(v) for v in study.grid.values()) * (len(seeds) + tried)
     if count > MOST_RUNS:
         yield document.problem((), f"these would be {count:,} runs; a study has at most {MOST_RUNS:,}")
 
@@ -198,6 +231,7 @@ def _override(text: str, study: Study) -> Change:
     if study.scenario is None:
         raise ScenarioError((given.problem((), "this study runs nothing; say in 'whatif.set' what is to change"),))
     varied = [*study.grid, *(k for changes in (study.variants or {}).values() for k in changes)]
+    varied += [] if study.tune is None else [study.tune.key]
     undone = next((other for other in varied if covers(key, other)), "")
     message = NOT_HERE.get(key, f"the study varies '{undone}'" if undone else "")
     if message:
@@ -211,7 +245,8 @@ def _checked(wanted: Sequence[Wanted], base: Document) -> tuple[Planned, ...]:
     found: dict[Problem, list[str]] = {}
     for each in wanted:
         try:
-            runs.append(Planned(each.name, each.variant, dict(each.point), playable(each.document(base))))
+            scenario = playable(each.document(base))
+            runs.append(Planned(each.name, each.variant, dict(each.point), scenario, tuned=each.tuned))
         except ScenarioError as error:
             for problem in error.problems:
                 found.setdefault(problem, []).append(each.name)

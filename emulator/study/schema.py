@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PlainValidator, StringConstraints, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
 from emulator.contracts.files import Figure
 from emulator.errors import InputError, quote_all, suggestion
 from emulator.registry import Params
+from emulator.scenario.budget import Budget
 from emulator.scenario.schema import Name
 from emulator.study.names import short_names, text_of
+from emulator.study.quantities import QUANTITIES
 
 MOST_RUNS = 10_000
 PICTURES = (".png", ".svg", ".pdf")
@@ -53,6 +55,28 @@ def _values(given: Any) -> list[Any] | dict[str, Any]:
     raise PydanticCustomError("values", "expected a list of values, or a mapping from names to values")
 
 
+def _side(given: Any) -> Any:
+    if (isinstance(given, str | int | float) and not isinstance(given, bool) and given != "") or (
+        isinstance(given, dict) and given
+    ):
+        return given
+    what = "expected a variant, a value of something varied, or a mapping such as {alpha: 0.1}"
+    raise PydanticCustomError("side", "{what}", {"what": what})
+
+
+def _quantity(given: str) -> str:
+    if given not in QUANTITIES:
+        hint = suggestion(given, QUANTITIES)
+        raise PydanticCustomError("quantity", "unknown quantity '{given}'; {hint}", {"given": given[:60], "hint": hint})
+    return given
+
+
+def _least(given: Any) -> float | str:
+    if isinstance(given, int | float | str) and not isinstance(given, bool):
+        return given
+    raise PydanticCustomError("by", "expected a number, or a quantity with its unit")
+
+
 def one_or_more(given: Any) -> Any:
     """A single text as a list of one."""
     return (given,) if isinstance(given, str) else given
@@ -88,6 +112,39 @@ class FigureParams(Params):
                 column_named(name, columns)
             except InputError as error:
                 yield key, error.message
+
+
+Side = Annotated[Any, PlainValidator(_side)]
+
+
+class Claim(Params):
+    """That one method is better than another; the study's runs judge it."""
+
+    better: Side = Field(
+        description="a variant, a value of something varied, or a mapping from what is varied to values"
+    )
+    than: Side = Field(description="what it is better than, of the same kind")
+    quantity: Annotated[str, AfterValidator(_quantity)] = Field(alias="in", description="in what it is better")
+    where: dict[str, Any] = Field({}, description="only runs with these values; by default every grid point by itself")
+    target: Share | None = Field(None, description="the accuracy (a share) of '...-to-target'; by default the study's")
+    budget: Budget | None = Field(
+        None, description="that of 'accuracy-at-budget'; by default the study's, or the runs' own"
+    )
+    by: Annotated[float | str, PlainValidator(_least)] = Field(0, description="the least difference that matters")
+    source: Annotated[str, StringConstraints(max_length=1000)] = Field(
+        "", description="free text: who says so, and where"
+    )
+
+
+class Tune(Params):
+    """A key whose value is chosen for each variant and grid point, with a seed that the results do not have."""
+
+    key: Annotated[str, StringConstraints(min_length=1)] = Field(description="a key of the scenario, dotted")
+    values: Values = Field(description="the values that are tried")
+    seed: Seed = Field(description="the seed of these runs; none of the study's")
+    by: Literal["accuracy", "best-accuracy", "accuracy-at-budget"] = Field(
+        "accuracy", description="of what the highest wins; of equal ones the first in 'values'"
+    )
 
 
 class WhatIf(Params):
@@ -127,6 +184,12 @@ class Study(Params):
         None, description="the seeds, or how many; by default the scenario's own"
     )
     target: Share | None = Field(None, description="an accuracy (a share); the summary says what reaching it took")
+    budget: Budget | None = Field(
+        None,
+        description="what runs may spend; the summary has their accuracy there. By default time, cost and bytes of 'stop'",
+    )
+    claims: tuple[Claim, ...] = Field((), description="what is said of methods, and is to be judged")
+    tune: Tune | None = Field(None, description="a key whose value is chosen for each variant and grid point")
     baseline: dict[str, Any] = Field(
         {},
         description="values of what is varied; the summary says by how much accuracy drops against the runs that have them",
@@ -141,8 +204,8 @@ class Study(Params):
         if self.scenario is None:
             useless = [
                 k
-                for k in ("set", "variants", "grid", "seeds", "target", "baseline", "figures")
-                if k in self.model_fields_set
+                for k in type(self).model_fields
+                if k in self.model_fields_set and k not in ("name", "notes", "scenario", "whatif")
             ]
             if useless:
                 raise PydanticCustomError(

@@ -1,0 +1,106 @@
+"""Tuning: a value of one key, chosen for each variant and grid point from runs with a seed that the results do not have.
+
+The runs are folders ``tuning/...`` in that of the study, and go on as any others. The choice follows from them alone: it is made
+again whenever the study is, and ``tuned.json`` says what it was.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from emulator.files import write_json
+from emulator.run_folder import COMPLETE, METRICS, check_unchanged
+from emulator.scenario.budget import SPENT, last_within
+from emulator.study.expand import Point, point_of
+from emulator.study.folder import state_of
+from emulator.study.load import LoadedStudy, Planned
+
+TUNED = "tuned.json"
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A variant at a grid point, and the accuracy (a share) that each value reached there, by its label."""
+
+    variant: str
+    point: Mapping[str, float | str]
+    accuracies: dict[float | str, float] = field(default_factory=dict)
+
+    @property
+    def chosen(self) -> float | str:
+        """The label of the best value; of equal ones the first."""
+        return max(self.accuracies, key=lambda label: self.accuracies[label])
+
+
+def choices(loaded: LoadedStudy, folder: Path) -> dict[Point, Tuned]:
+    """What the runs of tuning in a study's ``folder`` say, by point; only where all runs of a point are complete.
+
+    Raises `InputError` where a file of one has changed since.
+    """
+    by_point: dict[Point, list[Planned]] = {}
+    for run in loaded.tuning:
+        by_point.setdefault(point_of(run.variant, run.point), []).append(run)
+    found = {}
+    for point, runs in by_point.items():
+        if all(state_of(folder, run) == COMPLETE for run in runs):
+            found[point] = Tuned(
+                runs[0].variant,
+                runs[0].point,
+                {run.tuned: _accuracy(loaded, folder, run) for run in runs if run.tuned is not None},
+            )
+    return found
+
+
+def settled(loaded: LoadedStudy, folder: Path) -> LoadedStudy:
+    """The study with the values that its tuning has chosen so far; as it is where it tunes nothing."""
+    if not loaded.tuning:
+        return loaded
+    return loaded.tuned_to({point: each.chosen for point, each in choices(loaded, folder).items()})
+
+
+def write_choices(loaded: LoadedStudy, folder: Path) -> list[Tuned]:
+    """Writes ``tuned.json`` of a study that tunes something; returns what was chosen where."""
+    tune = loaded.study.tune
+    if tune is None:
+        return []
+    found = list(choices(loaded, folder).values())
+    points = [
+        {
+            "variant": each.variant,
+            "point": each.point,
+            "tried": [{"value": label, tune.by: accuracy} for label, accuracy in each.accuracies.items()],
+            "chosen": each.chosen,
+        }
+        for each in found
+    ]
+    write_json(folder / TUNED, {"key": tune.key, "seed": tune.seed, "by": tune.by, "points": points})
+    return found
+
+
+def untuned(loaded: LoadedStudy) -> dict[str, str]:
+    """Why runs of a settled study cannot be done, by name: tuning has chosen no value for them."""
+    ready = {run.name for run in loaded.ready}
+    return {r.name: "not begun: not all runs of its tuning are complete" for r in loaded.runs if r.name not in ready}
+
+
+def _accuracy(loaded: LoadedStudy, folder: Path, run: Planned) -> float:
+    """By what a run of tuning is judged: a share; minus infinity where nothing was evaluated within the budget."""
+    place, study = folder / run.name, loaded.study
+    assert study.tune is not None
+    check_unchanged(place, "delete the folder, and the study runs it again")
+    with (place / METRICS).open(encoding="utf-8", newline="") as file:
+        needed = ("accuracy", *SPENT.values())
+        rows = [{name: float(row[name] or "nan") for name in needed} for row in csv.DictReader(file)]
+    limits = study.budget.limits if study.budget else run.loaded.scenario.stop.budget
+    return _by(study.tune.by, rows, limits)
+
+
+def _by(quantity: str, rows: Sequence[Mapping[str, float]], limits: Mapping[str, float]) -> float:
+    if quantity == "best-accuracy":
+        return max(row["accuracy"] for row in rows)
+    row = rows[-1] if quantity == "accuracy" else last_within(rows, limits)
+    return -math.inf if row is None else row["accuracy"]
