@@ -95,7 +95,7 @@ def side_text(given: Any, columns: Sequence[str]) -> str:
     return ", ".join(
         text_of(value)
         if column in ("variant", "method")
-        else f"{shorter.get(column, column).replace('_', ' ')} = {text_of(value)}"
+        else f"{str(shorter.get(column, column)).replace('_', ' ')} = {text_of(value)}"
         for column, value in given.items()
     )
 

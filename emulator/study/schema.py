@@ -184,17 +184,17 @@ class Study(Params):
         None, description="the seeds, or how many; by default the scenario's own"
     )
     target: Share | None = Field(None, description="an accuracy (a share); the summary says what reaching it took")
+    baseline: dict[str, Any] = Field(
+        {},
+        description="values of what is varied; the summary says by how much accuracy drops against the runs that have them",
+    )
+    figures: tuple[Figure, ...] = Field((), description="the pictures that are drawn")
     budget: Budget | None = Field(
         None,
         description="what runs may spend; the summary has their accuracy there. By default time, cost and bytes of 'stop'",
     )
     claims: tuple[Claim, ...] = Field((), description="what is said of methods, and is to be judged")
     tune: Tune | None = Field(None, description="a key whose value is chosen for each variant and grid point")
-    baseline: dict[str, Any] = Field(
-        {},
-        description="values of what is varied; the summary says by how much accuracy drops against the runs that have them",
-    )
-    figures: tuple[Figure, ...] = Field((), description="the pictures that are drawn")
     whatif: WhatIf | None = Field(None, description="worlds in which finished runs are replayed")
 
     @model_validator(mode="after")
