@@ -18,7 +18,7 @@ from analysis.runs import Run, check_trained
 from analysis.seeds import mean_and_interval
 from analysis.series import Given, as_series
 from analysis.studies import NOTHING, with_interval
-from analysis.tables import UNKNOWN, common_target, first_reach
+from analysis.tables import AT_BUDGET, UNKNOWN, accuracy_at_budget, common_target, first_reach
 from analysis.texttable import TextTable
 from emulator.contracts.files import PrintedTableChoice, printed_tables
 from emulator.errors import InputError
@@ -88,14 +88,14 @@ def cost_to_target(given: Sequence[Given], target: float | None, params: NoParam
         for column in _TAKEN:
             row |= _mean(column, [float(reach[column]) for reach in reached])  # type: ignore[literal-required]
         rows.append(row)
-    several = any(row["seeds"] > 1 for row in rows)
-    title = f"To reach {100 * goal:.4g} % test accuracy"
-    title += "; mean of the seeds that did ± half of the 95 % interval" if several else ""
+    title = _titled(
+        f"To reach {100 * goal:.4g} % test accuracy", rows, "mean of the seeds that did ± half of the 95 % interval"
+    )
     cells = tuple(
         (
             row["label"],
             f"{row['reached']} of {row['seeds']}",
-            *(_pair(row, column, text, bool(row["reached"])) for column, (_, text) in _TAKEN.items()),
+            *(_pair(row, column, text, rows, bool(row["reached"])) for column, (_, text) in _TAKEN.items()),
         )
         for row in rows
     )
@@ -104,22 +104,30 @@ def cost_to_target(given: Sequence[Given], target: float | None, params: NoParam
 
 @printed_tables.register("totals")
 def totals(given: Sequence[Given], target: float | None, params: NoParams) -> Printed:
-    """How each method ended: final and best accuracy, rounds, time, data, cost and energy of the whole run; means over seeds."""
+    """How each method ended: final and best accuracy, rounds, time, data, cost and energy of the whole run; means over seeds.
+
+    Where runs stop by time, cost or bytes, also the accuracy at that budget.
+    """
     rows = []
-    for each in as_series(given):
+    series = as_series(given)
+    budgets = any(run.budget for each in series for run in each.runs)
+    for each in series:
         row: dict[str, Any] = {"label": each.label, "seeds": len(each.runs)}
         row |= _mean("final_accuracy", [float(run.metrics["accuracy"].iloc[-1]) for run in each.runs])
+        if budgets:
+            row |= _mean(AT_BUDGET, [accuracy_at_budget(run) for run in each.runs])
         row |= _mean("best_accuracy", [float(run.metrics["accuracy"].max()) for run in each.runs])
         for column in _TAKEN:
             row |= _mean(column, [float(run.metrics[column].iloc[-1]) for run in each.runs])
         rows.append(row)
-    title = "Whole runs" + (
-        "; mean of the seeds ± half of the 95 % interval" if any(r["seeds"] > 1 for r in rows) else ""
+    title = _titled("Whole runs", rows)
+    accuracies = {"final_accuracy": "final accuracy", AT_BUDGET: "at its budget", "best_accuracy": "best accuracy"}
+    shown = {c: (name, accuracy_text) for c, name in accuracies.items() if c != AT_BUDGET or budgets} | _TAKEN
+    header = ("method", "seeds", *(name for name, _ in shown.values()))
+    cells = tuple(
+        (row["label"], str(row["seeds"]), *(_pair(row, c, text, rows) for c, (_, text) in shown.items()))
+        for row in rows
     )
-    header = ("method", "seeds", "final accuracy", "best accuracy", *(name for name, _ in _TAKEN.values()))
-    texts: dict[str, _Text] = {"final_accuracy": accuracy_text, "best_accuracy": accuracy_text}
-    texts |= {column: text for column, (_, text) in _TAKEN.items()}
-    cells = tuple((row["label"], str(row["seeds"]), *(_pair(row, c, t) for c, t in texts.items())) for row in rows)
     return _printed(rows, title, header, cells, 1)
 
 
@@ -135,8 +143,7 @@ def breakdown(given: Sequence[Given], target: float | None, params: NoParams) ->
         rows.append(row)
     columns = [c for c in activity.COLUMNS.values() if any(row[f"{c}_mean"] > 0 for row in rows)]
     names = [part for part, column in activity.COLUMNS.items() if column in columns]
-    several = any(row["seeds"] > 1 for row in rows)
-    title = "Time of the clients in client-seconds" + ("; mean of the seeds" if several else "")
+    title = _titled("Time of the clients in client-seconds", rows, "mean of the seeds")
     cells = tuple((row["label"], *(f"{row[f'{c}_mean']:,.1f}" for c in columns)) for row in rows)
     return _printed(rows, title, ("method", *names), cells, 1)
 
@@ -190,10 +197,9 @@ def clusters(given: Sequence[Given], target: float | None, params: NoParams) -> 
         "adjusted_rand": ("adjusted Rand index", lambda value: f"{value:.2f}"),
         "clustering_rounds": ("rounds to the final clusters", lambda value: f"{value:.3g}"),
     }
-    several = any(row["seeds"] > 1 for row in rows)
-    title = "Clusters at the end" + ("; mean of the seeds ± half of the 95 % interval" if several else "")
+    title = _titled("Clusters at the end", rows)
     cells = tuple(
-        (row["label"], *(_pair(row, c, text, nothing=NOTHING) for c, (_, text) in texts.items())) for row in rows
+        (row["label"], *(_pair(row, c, text, rows, nothing=NOTHING) for c, (_, text) in texts.items())) for row in rows
     )
     return _printed(rows, title, ("method", *(name for name, _ in texts.values())), cells, 1)
 
@@ -208,10 +214,29 @@ def _mean(column: str, values: Sequence[float]) -> dict[str, float]:
     return {f"{column}_mean": mean, f"{column}_ci95": half}
 
 
-def _pair(row: Mapping[str, Any], column: str, text: _Text, reached: bool = True, nothing: str = UNKNOWN) -> str:
+def _pair(
+    row: Mapping[str, Any],
+    column: str,
+    text: _Text,
+    rows: Sequence[Mapping[str, Any]],
+    reached: bool = True,
+    nothing: str = UNKNOWN,
+) -> str:
     mean, half = row[f"{column}_mean"], row[f"{column}_ci95"]
-    half = math.nan if half <= 1e-9 * abs(mean) else half  # all seeds alike
-    return nothing if reached and math.isnan(mean) else with_interval(mean, half, text)
+    if half <= 1e-9 * abs(mean):  # all seeds alike
+        return text(mean)
+    return nothing if reached and math.isnan(mean) else with_interval(mean, half, text, several=_several(rows))
+
+
+def _several(rows: Sequence[Mapping[str, Any]]) -> bool:
+    return any(row["seeds"] > 1 for row in rows)
+
+
+def _titled(
+    title: str, rows: Sequence[Mapping[str, Any]], means: str = "mean of the seeds ± half of the 95 % interval"
+) -> str:
+    """A title that says what the cells are: means, or figures of single runs."""
+    return f"{title}; {means if _several(rows) else 'one seed each'}"
 
 
 def _printed(

@@ -9,21 +9,23 @@ from __future__ import annotations
 import io
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec
+from typing import TYPE_CHECKING, ParamSpec
 
 from analysis import printed
+from analysis.claims import table_of
+from analysis.differences import differences
 from analysis.figures import SeriesFigure, series_of
 from analysis.quantities import accuracy_text, axis_named, bytes_text, cost_text, energy_text, time_text
 from analysis.runs import CLUSTERS, COMPLETE, Run
 from analysis.series import Series, load_results
 from analysis.studies import INDEX, StudyResults, states_of
+from analysis.tables import accuracy_at_budget
 from analysis.texttable import TextTable
 from emulator.errors import InputError
 from emulator.files import read_json, slug
-from emulator.study.names import text_of
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -102,6 +104,8 @@ def _sections(results: StudyResults, series: Sequence[Series], alone: bool) -> I
     yield _summary(series, alone, trained)
     if results.missing:
         yield _missing(results)
+    if results.stated:
+        yield _claims(results)
     if trained:
         yield _curves(results, series)
         yield Section("Cost to target", tables=printed.table("cost-to-target", series, results.target).sections)
@@ -126,6 +130,8 @@ def _summary(series: Sequence[Series], alone: bool, trained: bool) -> Section:
     facts = [("Method", run.label), ("Seed", "unknown" if run.seed is None else str(run.seed))]
     if trained:
         facts.append(("Final accuracy", accuracy_text(float(last["accuracy"]))))
+        if run.budget:
+            facts.append(("At its budget", accuracy_text(accuracy_at_budget(run))))
         facts.append(("Best accuracy", accuracy_text(float(run.metrics["accuracy"].max()))))
     facts += [
         ("Rounds", f"{int(last['round'])}"),
@@ -153,6 +159,26 @@ def _missing(results: StudyResults) -> Section:
     text = f"{len(states)} of {of} runs are not complete" + (f", {failed} of them failed" if failed else "")
     table = TextTable("Runs that are left out everywhere else", ("run", "state"), tuple(states.items()), (False, False))
     return Section("Runs not complete", warnings=(f"{text}. Means are over the runs that are.",), tables=(table,))
+
+
+def _claims(results: StudyResults) -> Section:
+    """What became of the study's claims."""
+    from analysis.plots import claims
+
+    found = _Found(
+        [
+            "A claim is shown, or contradicted, where the 95 % interval of the mean difference lies wholly on one side. "
+            "Pairs of runs have the same seed and are alike in all that the claim does not name."
+        ]
+    )
+    found.draw(
+        "By how much the first is better: mean and its 95 % interval (Student's t).", True, claims.plot, results.claims
+    )
+    sources = tuple(
+        dict.fromkeys(f"{row['claim']}: {row['source']}" for row in results.claims.to_dict("records") if row["source"])
+    )
+    texts = (*found.said, *sources)
+    return Section("Claims", texts=texts, pictures=tuple(found.pictures), tables=(table_of(results.claims),))
 
 
 def _curves(results: StudyResults, series: Sequence[Series]) -> Section:
@@ -282,25 +308,15 @@ def _scenario(series: Sequence[Series]) -> Section:
     first = series[0].first.scenario
     if not first:
         return Section("Scenario", texts=("The run folder has no scenario.yaml.",))
-    flat = [_flat(each.first.scenario) for each in series]
-    keys = dict.fromkeys(key for each in flat for key in each)
-    differ = [key for key in keys if key != "seed" and len({each.get(key, "") for each in flat}) > 1]
     tables = []
     if len(series) > 1:
-        rows = tuple((key, *(each.get(key, "–") for each in flat)) for key in differ)
+        differ = differences([each.first.scenario for each in series])
+        rows = tuple((key, *values) for key, values in differ.items())
         header = ("key", *(each.label for each in series))
         tables.append(TextTable("In what the methods differ", header, rows, (False,) * len(header)))
     heading = f"# {series[0].title}, with all defaults" if len(series) > 1 else "# with all defaults"
     listing = yaml.safe_dump(first, sort_keys=False, allow_unicode=True, width=100)
     return Section("Scenario", tables=tuple(tables), listings=(f"{heading}\n{listing}",))
-
-
-def _flat(data: Any, above: str = "") -> dict[str, str]:
-    """Nested mappings as dotted keys and texts; what is not given is left out."""
-    if isinstance(data, Mapping) and data:
-        parts = (_flat(value, f"{above}.{key}" if above else str(key)) for key, value in data.items())
-        return {key: text for part in parts for key, text in part.items()}
-    return {} if data is None else {above: text_of(data)}
 
 
 def _again(results: StudyResults, series: Sequence[Series]) -> Section:

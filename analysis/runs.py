@@ -163,6 +163,11 @@ class Run:
         """How the run ended; empty for one that was killed, or still runs."""
         return read_json(self.folder / SUMMARY) or {}
 
+    @property
+    def budget(self) -> dict[str, float]:
+        """What the run was to spend at most, in SI units, by the names in `emulator.scenario.budget.SPENT`; mostly empty."""
+        return dict(self.summary.get("budget", {}))
+
     @cached_property
     def manifest(self) -> dict[str, Any]:
         """How the run was made: versions, command, machine; empty where the folder has none."""

@@ -13,7 +13,7 @@ from analysis.studies import INDEX, StudyResults, evaluations, load_study
 from emulator.errors import InputError
 
 VARIANT = "variant"
-_NO_DIFFERENCE = ("seed", "name", "notes", "output")  # keys of a scenario that make no other experiment of it
+NO_DIFFERENCE = ("seed", "name", "notes", "output")  # keys of a scenario that make no other experiment of it
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +73,7 @@ def as_series(given: Sequence[Given]) -> list[Series]:
 
 def _experiment(run: Run) -> str:
     """A text that is equal for runs that differ in their seed alone."""
-    known = {key: value for key, value in run.scenario.items() if key not in _NO_DIFFERENCE}
+    known = {key: value for key, value in run.scenario.items() if key not in NO_DIFFERENCE}
     if not known:  # nothing but the method is known
         return json.dumps([run.name, run.label, run.training])
     return json.dumps([run.label, run.training, known], sort_keys=True, default=str)

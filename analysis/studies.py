@@ -13,21 +13,26 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ValidationError
+
 from analysis.cluster_history import CLUSTER_METRICS, clustering_rounds, weights_kept
 from analysis.drops import DROP, with_drops
 from analysis.quantities import accuracy_text, bytes_text, cost_text, time_text
 from analysis.runs import COLUMNS, COMPLETE, GROUPINGS, Run, load_run
 from analysis.seeds import mean_and_interval
-from analysis.tables import NOT_REACHED, first_reach
+from analysis.tables import AT_BUDGET, NOT_REACHED, first_reach, with_budget
 from analysis.texttable import TextTable
 from emulator.errors import InputError
 from emulator.files import read_json, replacing, write_text
+from emulator.scenario.budget import Budget
 from emulator.study.names import FAILURES, short_names, text_of
+from emulator.study.schema import Claim
 
 if TYPE_CHECKING:
     import pandas as pd
 
 INDEX = "study.json"
+CLAIMS = "claims.csv"
 
 NOTHING = "–"  # of a method that makes no clusters, or a run without a baseline
 SHOWN = 5  # runs that a message names
@@ -39,7 +44,12 @@ GROUPS = {
 }  # fmt: skip
 # Of clustered learning: metrics of the last evaluation, and what the run folder tells of its clusters.
 CLUSTERED = (*CLUSTER_METRICS, "clustering_rounds", "weights_kept")
-TO_TARGET = ("round_to_target", "time_to_target_s", "bytes_to_target", "cost_to_target_s")
+# What reaching the target took, and where an evaluation has it.
+TO_TARGET = {
+    "round_to_target": "round", "time_to_target_s": "time_s", "bytes_to_target": "bytes_total",
+    "cost_to_target_s": "cost_s", "energy_to_target_j": "energy_j",
+}  # fmt: skip
+TUNED = "tuned_"  # the column of what was tuned begins so
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +58,9 @@ class StudyResults:
 
     ``table`` has a row for each evaluation of each complete run: ``run``, what is varied (``columns``), ``method``, ``seed``, and
     the metrics (see `analysis.runs.COLUMNS`), the figures of its last groups (`GROUPS`), those of its clusters (`CLUSTERED`),
-    and what accuracy it loses, where the study has a baseline (`DROP`). ``missing`` are the runs that are not complete.
-    ``folders`` are the folders of the others, by ``run``.
+    what accuracy it loses, where the study has a baseline (`DROP`), and its accuracy at the budget (`AT_BUDGET`), where the study
+    or its runs have one. Where a key was tuned, a column ``tuned_...`` has the chosen value. ``missing`` are the runs that are
+    not complete. ``folders`` are the folders of the others, by ``run``. ``stated`` are the claims of the study.
     """
 
     folder: Path
@@ -59,6 +70,8 @@ class StudyResults:
     table: pd.DataFrame
     missing: tuple[str, ...]
     folders: Mapping[str, Path] = field(default_factory=dict)
+    stated: tuple[Claim, ...] = ()
+    planned: tuple[Mapping[str, Any], ...] = ()  # what all runs have in the columns, also those that are missing
 
     @cached_property
     def runs(self) -> pd.DataFrame:
@@ -69,6 +82,13 @@ class StudyResults:
     def summary(self) -> pd.DataFrame:
         """A row for each variant and grid point, with means over seeds (see `summarise`)."""
         return summarise(self)
+
+    @cached_property
+    def claims(self) -> pd.DataFrame:
+        """A row for each claim of the study at each point where it is judged, with the verdict (see `analysis.claims`)."""
+        from analysis.claims import judge_all
+
+        return judge_all(self, self.stated)
 
 
 def load_study(folder: Path | str) -> StudyResults:
@@ -82,9 +102,12 @@ def load_study(folder: Path | str) -> StudyResults:
     try:
         columns, target = tuple(str(c) for c in about["columns"]), about["target"]
         baseline = dict(about.get("baseline", {}))
-        runs = [_identity(columns, run) for run in about["runs"]]
+        limits = Budget.model_validate(about["budget"]).limits if "budget" in about else {}
+        stated = tuple(Claim.model_validate(each) for each in about.get("claims", ()))
+        tuned = TUNED + short_names([*columns, about["tune"]["key"]])[about["tune"]["key"]] if "tune" in about else ""
+        runs = [_identity(columns, run, tuned) for run in about["runs"]]
         name = str(about["name"])
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, ValidationError) as error:
         raise InputError(f"'{folder / INDEX}' was written by another version: {error}") from None
     found: list[pd.DataFrame] = []
     missing: list[str] = []
@@ -95,7 +118,7 @@ def load_study(folder: Path | str) -> StudyResults:
         if run is None or run.status != COMPLETE:
             missing.append(identity["run"])
             continue
-        found.append(evaluations(run, identity))
+        found.append(evaluations(run, identity, limits))
         folders[identity["run"]] = place
     if not found:
         states = [f"\n  {run}: {state}" for run, state in list(states_of(folder, missing).items())[:SHOWN]]
@@ -103,7 +126,7 @@ def load_study(folder: Path | str) -> StudyResults:
     table = pd.concat(found, ignore_index=True)
     if baseline:
         table = with_drops(table, columns, baseline)
-    return StudyResults(folder, name, columns, target, table, tuple(missing), folders)
+    return StudyResults(folder, name, columns, target, table, tuple(missing), folders, stated, tuple(runs))
 
 
 def states_of(folder: Path, missing: Sequence[str]) -> dict[str, str]:
@@ -121,11 +144,16 @@ def states_of(folder: Path, missing: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def evaluations(run: Run, identity: Mapping[str, Any]) -> pd.DataFrame:
-    """The part of a study's table that one run makes: ``identity`` in the first columns."""
+def evaluations(run: Run, identity: Mapping[str, Any], limits: Mapping[str, float] | None = None) -> pd.DataFrame:
+    """The part of a study's table that one run makes: ``identity`` in the first columns.
+
+    ``limits`` are a budget (see `analysis.tables.with_budget`); without one, that of the run counts, if it has any.
+    """
     unjudged = {name: math.nan for name in CLUSTER_METRICS if name not in run.metrics}
     found = {"clustering_rounds": clustering_rounds(run), "weights_kept": weights_kept(run)}
     table = run.metrics.copy().assign(**_last_groups(run), **unjudged, **found)
+    if limits or run.budget:
+        table = with_budget(table, limits or run.budget)
     for i, (column, value) in enumerate(identity.items()):
         table.insert(i, column, value)
     return table
@@ -149,7 +177,8 @@ def per_run(results: StudyResults) -> pd.DataFrame:
     Time is in seconds, cost in client-seconds, energy in joules. ``final_accuracy`` and ``best_accuracy`` are on the common test
     set; ``accuracy_clusters`` and ``accuracy_clients`` are means over clusters and over clients, each on data of its own
     distribution, at the last evaluation. What was not measured is nan, and so is what a run took to a target that it did
-    not reach. With a baseline, `DROP` is what final accuracy is lost against it (see `analysis.drops`).
+    not reach. With a baseline, `DROP` is what final accuracy is lost against it (see `analysis.drops`). With a budget,
+    `AT_BUDGET` is the accuracy of the last evaluation within it.
     """
     import pandas as pd
 
@@ -159,13 +188,10 @@ def per_run(results: StudyResults) -> pd.DataFrame:
         row: dict[str, Any] = {c: first[c] for c in _identifying(results.table)}
         row |= {"final_accuracy": float(last["accuracy"]), "best_accuracy": float(run["accuracy"].max())}
         row |= {column: float(last.get(column, math.nan)) for column in (*FINAL, *GROUPS, *CLUSTERED)}
-        row |= {DROP: float(last[DROP])} if DROP in results.table else {}
+        row |= {column: float(last[column]) for column in (DROP, AT_BUDGET) if column in results.table}
         if results.target is not None:
-            reach = first_reach(run, results.target)
-            taken = (math.nan,) * 4
-            if reach is not None:
-                taken = (float(reach["round"]), reach["time_s"], reach["bytes_total"], reach["cost_s"])
-            row |= dict(zip(TO_TARGET, taken, strict=True))
+            reach: Mapping[str, Any] = first_reach(run, results.target) or {}
+            row |= {name: float(reach.get(column, math.nan)) for name, column in TO_TARGET.items()}
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -188,9 +214,10 @@ def summarise(results: StudyResults) -> pd.DataFrame:
         row: dict[str, Any] = {column: group[column].iloc[0] for column in columns}
         if "method" not in columns:
             row["method"] = group["method"].iloc[0]
+        row |= {column: group[column].iloc[0] for column in _tuned(runs)}
         row["seeds"] = len(group)
         quantities = ["final_accuracy", "best_accuracy", *FINAL, *GROUPS, *CLUSTERED]
-        quantities += [DROP] if DROP in runs else []
+        quantities += [column for column in (AT_BUDGET, DROP) if column in runs]
         if results.target is not None:
             row |= {"target_accuracy": results.target, "reached": int(group["round_to_target"].notna().sum())}
             quantities += TO_TARGET
@@ -207,7 +234,11 @@ def write_tables(results: StudyResults) -> list[str]:
     with replacing(results.folder / "results.parquet") as aside:
         results.table.to_parquet(aside, index=False)
     write_text(results.folder / "summary.csv", results.summary.to_csv(index=False, lineterminator="\n"))
-    return ["results.csv", "results.parquet", "summary.csv"]
+    written = ["results.csv", "results.parquet", "summary.csv"]
+    if not results.stated:
+        return written
+    write_text(results.folder / CLAIMS, results.claims.to_csv(index=False, lineterminator="\n"))
+    return [*written, CLAIMS]
 
 
 def as_text(summary: pd.DataFrame, columns: Sequence[str]) -> str:
@@ -216,6 +247,7 @@ def as_text(summary: pd.DataFrame, columns: Sequence[str]) -> str:
     shorter = short_names(columns)
     who = [*columns] if columns else ["method"]
     header = tuple(shorter.get(column, column) for column in who)
+    several = any(row["seeds"] > 1 for row in rows)
 
     def section(title: str, parts: Mapping[str, Callable[[Mapping[str, Any]], str]]) -> str:
         cells = tuple((*(text_of(row[c]) for c in who), *(text(row) for text in parts.values())) for row in rows)
@@ -223,13 +255,18 @@ def as_text(summary: pd.DataFrame, columns: Sequence[str]) -> str:
         return TextTable(title, (*header, *parts), cells, right).text()
 
     def pair(name: str, text: Callable[[float], str], nothing: str = NOT_REACHED) -> Callable[[Mapping[str, Any]], str]:
-        return lambda row: with_interval(row[f"{name}_mean"], row[f"{name}_ci95"], text, nothing)
+        return lambda row: with_interval(row[f"{name}_mean"], row[f"{name}_ci95"], text, nothing, several)
 
     texts = section(
-        "Mean over seeds ± half of the 95 % interval",
+        "Mean over seeds ± half of the 95 % interval" if several else "One seed each: single runs, no means",
         {
+            **{
+                f"{column.removeprefix(TUNED)} (tuned)": lambda row, column=column: text_of(row[column])  # type: ignore[misc]
+                for column in _tuned(summary)
+            },
             "seeds": lambda row: str(row["seeds"]),
             "final accuracy": pair("final_accuracy", accuracy_text),
+            **({"at the budget": pair(AT_BUDGET, accuracy_text, NOTHING)} if f"{AT_BUDGET}_mean" in summary else {}),
             "best accuracy": pair("best_accuracy", accuracy_text),
             **({"accuracy drop": pair(DROP, accuracy_text, NOTHING)} if f"{DROP}_mean" in summary else {}),
             "time": pair("time_s", time_text),
@@ -263,12 +300,17 @@ def as_text(summary: pd.DataFrame, columns: Sequence[str]) -> str:
     return f"{texts}\n\n{to_target}\n"
 
 
-def with_interval(mean: float, half: float, text: Callable[[float], str], nothing: str = NOT_REACHED) -> str:
-    """A mean with half of its interval: ``92.2 ± 7.1 %``; ``nothing`` where it is nan."""
+def with_interval(
+    mean: float, half: float, text: Callable[[float], str], nothing: str = NOT_REACHED, several: bool = True
+) -> str:
+    """A mean with half of its interval: ``92.2 ± 7.1 %``; ``nothing`` where it is nan.
+
+    Without an interval it is the figure of one seed, and says so where it stands among means (``several``).
+    """
     if math.isnan(mean):
         return nothing
     if math.isnan(half):
-        return text(mean)
+        return f"{text(mean)} (one seed)" if several else text(mean)
     first, second = text(mean), text(half if half > 1e-9 * abs(mean) else 0.0)  # equal but for rounding
     unit = f" {second.rpartition(' ')[2]}"
     if first.count(" ") == second.count(" ") == 1:
@@ -276,12 +318,17 @@ def with_interval(mean: float, half: float, text: Callable[[float], str], nothin
     return f"{first} ± {second}"
 
 
-def _identity(columns: Sequence[str], run: Mapping[str, Any]) -> dict[str, Any]:
-    """The first columns of the table: the run, what is varied, the method unless it is varied itself, the seed."""
+def _identity(columns: Sequence[str], run: Mapping[str, Any], tuned: str) -> dict[str, Any]:
+    """The first columns of the table: the run, what is varied, the method unless it is varied itself, the seed, what is tuned."""
     named = {"variant": run["variant"], **run["point"]}
     varied = {column: named[column] for column in columns}
     method = {} if "method" in varied else {"method": run["method"]}
-    return {"run": str(run["run"]), **varied, **method, "seed": run["seed"]}
+    chosen = {tuned: run.get("tuned")} if tuned else {}
+    return {"run": str(run["run"]), **varied, **method, "seed": run["seed"], **chosen}
+
+
+def _tuned(table: pd.DataFrame) -> list[str]:
+    return [str(c) for c in table.columns if str(c).startswith(TUNED)]
 
 
 def _identifying(table: pd.DataFrame) -> list[str]:

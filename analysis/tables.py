@@ -23,11 +23,13 @@ from analysis.quantities import (
 from analysis.runs import Run, check_trained, unique_labels
 from analysis.texttable import TextTable
 from emulator.errors import InputError
+from emulator.scenario.budget import SPENT, last_within
 
 if TYPE_CHECKING:
     import pandas as pd
 
 NOT_REACHED = "not reached"
+AT_BUDGET = "accuracy_at_budget"  # of the last evaluation within a budget
 UNKNOWN = "unknown"
 NO_EVALUATION = "no evaluation"
 BUDGET_AXES = (
@@ -78,6 +80,21 @@ def at_budget(metrics: pd.DataFrame, axis: str, budget: float) -> float:
     return float(within.max()) if len(within) else math.nan
 
 
+def accuracy_at_budget(run: Run) -> float:
+    """The accuracy (a share) of a run's last evaluation within the budget of its scenario; nan where there is none."""
+    return float(with_budget(run.metrics, run.budget)[AT_BUDGET].iloc[0]) if run.budget else math.nan
+
+
+def with_budget(metrics: pd.DataFrame, limits: Mapping[str, float]) -> pd.DataFrame:
+    """The evaluations of one run with a column `AT_BUDGET`: the accuracy of the last one within all ``limits``, or nan.
+
+    ``limits`` are in SI units, by the names in `emulator.scenario.budget.SPENT`.
+    """
+    columns = ["accuracy", *SPENT.values()]
+    last = last_within(metrics[columns].to_dict("records"), limits)  # type: ignore[type-var]
+    return metrics.assign(**{AT_BUDGET: math.nan if last is None else float(last["accuracy"])})
+
+
 def common_target(runs: Sequence[Run]) -> float:
     """The highest accuracy that all runs reached, rounded down to a whole per cent, as a share."""
     lowest = min(float(run.metrics["accuracy"].max()) for run in runs)
@@ -98,8 +115,9 @@ def compare(
 
     ``target`` is a share, by default `common_target`. ``budget`` maps axes (see `at_budget`) to budgets, by
     default `common_budget` for cost, time and bytes. Both stand in columns of their own (``target_accuracy``,
-    ``budget_cost_s`` and so on), so that the table says what it compares. Where the target is not reached,
-    ``round_to_target`` and the others are missing (NA); so is an accuracy at a budget within which nothing
+    ``budget_cost_s`` and so on), so that the table says what it compares. `AT_BUDGET` is the accuracy at the budget of the run's
+    own scenario, where one has any. Where the target is not reached, ``round_to_target``
+    and the others are missing (NA); so is an accuracy at a budget within which nothing
     was evaluated. Raises `InputError` if there are no runs, a run has no accuracies, or a value makes no sense.
     """
     import pandas as pd
@@ -119,6 +137,7 @@ def compare(
             "status": run.status,
             "final_accuracy": float(accuracy.iloc[-1]),
             "best_accuracy": float(accuracy.max()),
+            **({AT_BUDGET: accuracy_at_budget(run)} if run.budget else {}),
             "target_accuracy": goal,
             "round_to_target": reach["round"] if reach else None,
             "time_to_target_s": reach["time_s"] if reach else math.nan,
@@ -213,18 +232,19 @@ def _sections(table: pd.DataFrame) -> list[TextTable]:
     rows = [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
     ends = TextTable(
         "Accuracy",
-        ("run", "seed", "status", "final", "best"),
+        ("run", "seed", "status", "final", *(["at its budget"] if AT_BUDGET in table.columns else []), "best"),
         tuple(
             (
                 row["label"],
                 UNKNOWN if _missing(row["seed"]) else str(row["seed"]),
                 row["status"],
                 accuracy_text(row["final_accuracy"]),
+                *([_budget_text(row[AT_BUDGET])] if AT_BUDGET in table.columns else []),
                 accuracy_text(row["best_accuracy"]),
             )
             for row in rows
         ),
-        (False, True, False, True, True),
+        (False, True, False, True, True, *([True] if AT_BUDGET in table.columns else [])),
     )
     target = TextTable(
         f"To reach {100 * rows[0]['target_accuracy']:.4g} %",

@@ -26,6 +26,7 @@ from analysis.plots.style import (
 )
 from analysis.quantities import AXES, Unit
 from analysis.studies import TO_TARGET, StudyResults, summarise
+from analysis.tables import AT_BUDGET
 from emulator.contracts.files import figures
 from emulator.errors import InputError
 from emulator.study.names import text_of
@@ -44,10 +45,12 @@ _PERCENT = (Unit("%", 0.01),)
 QUANTITIES: dict[str, tuple[str, str, tuple[Unit, ...]]] = {
     "final-accuracy": ("final_accuracy", "Final accuracy", _PERCENT),
     "best-accuracy": ("best_accuracy", "Best accuracy", _PERCENT),
+    "accuracy-at-budget": (AT_BUDGET, "Accuracy at the budget", _PERCENT),
     "accuracy-drop": (DROP, "Final accuracy lost against the baseline", _PERCENT),
     "time": ("time_s", "Emulated time", _SECONDS),
     "bytes": ("bytes_total", "Data over all links", _BYTES),
     "cost": ("cost_s", "Cost", _COST),
+    "energy": ("energy_j", "Energy of the clients", AXES["energy"].units),
     "group-size": ("group_size", "Clients of a group, mean", (Unit("", 1.0),)),
     "group-cov": ("group_cov", "CoV of a group, mean", (Unit("", 1.0),)),
     "intra-cs": ("intra_cs", "Intra-CS as printed in S1", (Unit("", 1.0),)),
@@ -63,12 +66,13 @@ QUANTITIES: dict[str, tuple[str, str, tuple[Unit, ...]]] = {
     "time-to-target": ("time_to_target_s", "Emulated time to {target}", _SECONDS),
     "bytes-to-target": ("bytes_to_target", "Data to {target}", _BYTES),
     "cost-to-target": ("cost_to_target_s", "Cost to {target}", _COST),
+    "energy-to-target": ("energy_to_target_j", "Energy to {target}", AXES["energy"].units),
 }
 Quantity = Literal[
-    "final-accuracy", "best-accuracy", "accuracy-drop", "time", "bytes", "cost",
+    "final-accuracy", "best-accuracy", "accuracy-at-budget", "accuracy-drop", "time", "bytes", "cost", "energy",
     "group-size", "group-cov", "intra-cs", "inter-cs", "vts",
     "accuracy-clusters", "accuracy-clients", "clusters", "adjusted-rand", "clustering-rounds", "weights-kept",
-    "rounds-to-target", "time-to-target", "bytes-to-target", "cost-to-target",
+    "rounds-to-target", "time-to-target", "bytes-to-target", "cost-to-target", "energy-to-target",
 ]  # fmt: skip
 
 
@@ -115,11 +119,14 @@ def grid_table(results: StudyResults, paths: Sequence[Path], params: GridTable) 
         raise InputError(f"'{params.value}' needs a 'target' of the study", "value")
     if column == DROP and DROP not in results.table:
         raise InputError(f"'{params.value}' needs a 'baseline' of the study", "value")
+    if column == AT_BUDGET and AT_BUDGET not in results.table:
+        raise InputError(f"'{params.value}' needs a 'budget' of the study, or one in 'stop' of its runs", "value")
     summary = summarise(replace(results, table=selected(results, params)))
     places = params.places(results.columns)
     labels = [list(dict.fromkeys(summary[c])) if c else [None] for c in places]
     largest = float(summary[f"{column}_mean"].max())
     unit = next((u for u in reversed(units) if largest >= 2 * u.size), units[0])
+    most = int(summary["seeds"].max())
     grids: dict[str, Any] = {}
     for panel in labels[2]:
         grid = Grid.empty(len(labels[0]), len(labels[1]))
@@ -131,6 +138,8 @@ def grid_table(results: StudyResults, paths: Sequence[Path], params: GridTable) 
                 grid.halves[cell] = row[f"{column}_ci95"] / unit.size
                 if to_target and 0 < row["reached"] < row["seeds"]:
                     grid.remarks[cell] = f"{row['reached']} of {row['seeds']}"
+                if row["seeds"] == 1 and most > 1:
+                    grid.remarks[cell] = "one seed"
                 if column == "clustering_rounds" and 0 < row["clustered"] < row["seeds"]:
                     grid.remarks[cell] = f"{row['clustered']} of {row['seeds']} split"
         grids["" if not places[2] else shown(results, places[2], panel)] = grid
@@ -150,7 +159,7 @@ def grid_table(results: StudyResults, paths: Sequence[Path], params: GridTable) 
 def _grid_note(seeds: Sequence[int], column: str) -> str:
     never = "0 where no cluster was ever split." if column == "clustering_rounds" else ""
     if seeds[-1] == 1:
-        return never
+        return f"One seed: single runs, no means. {never}".rstrip()
     many = f"{seeds[0]} seeds" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
     note = f"Mean of {many} ± half of the 95 % interval (Student's t). {never}".rstrip()
     return f"{note} Over the seeds that reached it, where not all did." if column in TO_TARGET else note

@@ -45,11 +45,14 @@ def compare(
 
 def show_comparison(folders: Sequence[Path], target: float | None, axes: Sequence[str], out_dir: Path | None) -> None:
     """Prints the comparison of runs; with ``out_dir`` writes it there too."""
-    from analysis import tables
+    from analysis import differences, tables
     from analysis.plots import cost_accuracy
     from analysis.runs import load_runs
 
     runs = load_runs(folders)
+    differ, left = differences.table_of(runs)
+    if differ is not None:
+        out.print(differ.text() + (f"\n{left}" if left else "") + "\n", markup=False)
     if not any(run.training for run in runs):
         _show_charges(runs, target, out_dir)
         return

@@ -237,6 +237,7 @@ def _count(number: int, what: str) -> str:
 def _results(loaded: LoadedStudy, folder: Path) -> None:
     """Writes and prints the tables, and draws the figures."""
     from analysis import studies
+    from analysis.claims import table_of
 
     results = studies.load_study(folder)
     written = studies.write_tables(results)
@@ -245,6 +246,8 @@ def _results(loaded: LoadedStudy, folder: Path) -> None:
         out.print(
             f"without {_count(len(results.missing), 'run')} not complete: {escape(', '.join(results.missing[:5]))}"
         )
+    if results.stated:
+        out.print(table_of(results.claims).text() + "\n", markup=False)
     drawn = draw(loaded, loaded.study.figures, results, ("figures",))
     out.print(f"wrote {', '.join(escape(w) for w in (*written, *drawn))} -> {escape(str(folder))}")
 
