@@ -104,7 +104,7 @@ def _judge(results: StudyResults, claim: Claim, number: int) -> list[Judged]:
     judged = []
     for place in places(claim, results.columns, results.planned or runs):
         pairs = _pairs(runs, place, quantity)
-        about = title(claim, results.columns, results.target)
+        about = title(claim, place, results.columns, results.target)
         judged.append(_row(pairs, quantity, by, (number, about, side_text(place.at, results.columns)), claim))
     return judged
 
@@ -185,7 +185,7 @@ def table_of(claims: pd.DataFrame) -> TextTable:
         else:
             advantage = "–"
         if row["verdict"] == UNDECIDED and row["test"] == "t":
-            more = f"{figure_text(row['quantity'], row['detectable'])} could be told"
+            more = f"{figure_text(row['quantity'], row['detectable'])} detectable"
         elif row["test"] == "sign":
             more = f"reached by {row['better_reached']} and {row['than_reached']} of {row['pairs']}"
         else:

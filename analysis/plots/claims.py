@@ -111,7 +111,10 @@ def _fill(box: Axes, quantity: str, rows: Sequence[dict[Any, Any]]) -> None:
             box.text(0, place, f" {_said(row)}", va="center", ha="left", color="#444444")
     reach = 1.08 * largest / unit.size or 1.0
     box.set_xlim(-reach, reach)
-    box.xaxis.set_major_locator(round_ticks())
+    if ends:
+        box.xaxis.set_major_locator(round_ticks())
+    else:
+        box.set_xticks([])
     box.set_ylim(len(rows) - 0.5, -0.5)
     box.set_yticks(range(len(rows)), [_label(row) for row in rows])
     box.grid(visible=False, axis="y")

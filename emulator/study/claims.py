@@ -78,24 +78,22 @@ def least_difference(claim: Claim) -> float:
     return found
 
 
-def title(claim: Claim, columns: Sequence[str], target: float | None) -> str:
+def title(claim: Claim, place: Place, columns: Sequence[str], target: float | None) -> str:
     """A claim as people say it: ``VISIT better than FedSeq in rounds to 60 %``. ``target`` is what the study has."""
     goal = claim.target or target
     what = str(claim.quantity).removesuffix("-to-target").replace("-", " ")
     if QUANTITIES[claim.quantity].needs == "target" and goal:
         what += f" to {100 * goal:.4g} %"
-    return f"{side_text(claim.better, columns)} better than {side_text(claim.than, columns)} in {what}"
+    return f"{side_text(place.better, columns)} better than {side_text(place.than, columns)} in {what}"
 
 
-def side_text(given: Any, columns: Sequence[str]) -> str:
+def side_text(given: Values, columns: Sequence[str]) -> str:
     """One side of a claim, or a point of it: values of variants by their names, others with what they are values of."""
-    if not isinstance(given, Mapping):
-        return text_of(given)
     shorter = short_names(columns)
     return ", ".join(
         text_of(value)
         if column in ("variant", "method")
-        else f"{str(shorter.get(column, column)).replace('_', ' ')} = {text_of(value)}"
+        else f"{shorter.get(column, column).replace('_', ' ')} = {text_of(value)}"
         for column, value in given.items()
     )
 
