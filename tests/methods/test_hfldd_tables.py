@@ -26,7 +26,11 @@ SETTING = (
     "data.partition={kind: classes-per-client, classes: 10, samples_per_client: 400}",
 )  # fmt: skip
 FEDAVG = ("method=fedavg",)
-FEDSEQ = ("method=fedavg", "method.formation={kind: random, size: 10}", "method.training={kind: sequential, ring: true}")
+FEDSEQ = (
+    "method=fedavg",
+    "method.formation={kind: random, size: 10}",
+    "method.training={kind: sequential, ring: true}",
+)
 HFLDD = ("method=hfldd", "data.public=100", "data.public_set={kind: synthetic, seed: 9}")
 
 
