@@ -210,6 +210,11 @@ class Topology(Params):
         validate_default=True,
         description="what a transfer takes beside latency and bandwidth: nothing (fluid), or what TCP takes",
     )
+    buffers: Literal["sent", "local"] = Field(
+        "sent",
+        description="float buffers of a model, such as running means of BatchNorm: sent with its parameters, or left out of "
+        "the bytes (S5 counts parameters). Models are averaged with them either way",
+    )
 
     def clients_of_edges(self) -> list[range]:
         """The clients of each edge (of the cloud, where there are no edges): blocks that differ by at most one client."""

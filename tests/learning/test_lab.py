@@ -124,6 +124,7 @@ CHANGES = [
     ("topology.cloud_device=laptop", False),
     ("topology.sharing=dedicated", False),
     ("topology.transport=tcp", False),
+    ("topology.buffers=local", False),
     ("topology.speed={file: daily-load}", False),
     ("topology.availability={trace: {file: phone-availability}, work: paused}", False),
     ("topology.links.access.up=1 Mbit/s", False),
