@@ -28,7 +28,7 @@ from emulator.cli.app import (
 from emulator.contracts.grouping import formations
 from emulator.errors import InputError, ScenarioError, quote_all
 from emulator.files import write_text
-from emulator.scenario import Loaded
+from emulator.scenario import Loaded, sharing
 
 if TYPE_CHECKING:
     from emulator.grouping.diagnostics import Grouping
@@ -89,7 +89,7 @@ def groups(
         from analysis.plots.style import check_path
 
         check_path(plot)
-    changes = [*(changes or []), *([f"seed={seed}"] if seed is not None else [])]
+    changes = [*sharing(name, changes or []), *([f"seed={seed}"] if seed is not None else [])]
     loaded = scenario.load(name, changes)
     formation = _slots(loaded).formation
     wanted = [_read(text) for text in rule or ()]
