@@ -50,7 +50,8 @@ class Keys:
         self._scenario = scenario
         self.set = content_key("set", chosen.identity(), chosen.plugin.facts.fingerprint(chosen.params), versions)
         self.model = content_key("model", self.set, scenario.model.identity(), scenario.seed, versions)
-        self.public = content_key("public", self.set, scenario.data.public, scenario.seed, *_other_public(scenario), *_split(scenario))
+        source = (*_other_public(scenario), *_split(scenario))
+        self.public = content_key("public", self.set, scenario.data.public, scenario.seed, *source)
 
     def data(self, clients: int) -> str:
         """The key of the set, divided between so many clients."""

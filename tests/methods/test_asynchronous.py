@@ -70,7 +70,10 @@ def test_the_window_ends_with_the_fastest_chain_once_every_chain_has_made_a_pass
         (),
         (SLOW, "topology.transport=tcp"),
         (SLOW, "method.local.kind=scaffold", "method.training.loops=2"),
-        ("topology.devices={raspberry-pi-4b: 0.5, raspberry-pi-3b-plus: 0.5}", "topology.links.peer={bandwidth: 5 Mbit/s}"),
+        (
+            "topology.devices={raspberry-pi-4b: 0.5, raspberry-pi-3b-plus: 0.5}",
+            "topology.links.peer={bandwidth: 5 Mbit/s}",
+        ),
     ],
 )
 def test_with_a_window_of_one_round_it_is_fedseq_bit_for_bit(small: Small, world: tuple[str, ...]) -> None:
@@ -80,7 +83,11 @@ def test_with_a_window_of_one_round_it_is_fedseq_bit_for_bit(small: Small, world
     )
     assert len(one.metrics) == 6
     for row, same in zip(one.metrics, other.metrics, strict=True):
-        assert (row["accuracy"], row["loss"], row["bytes_total"]) == (same["accuracy"], same["loss"], same["bytes_total"])
+        assert (row["accuracy"], row["loss"], row["bytes_total"]) == (
+            same["accuracy"],
+            same["loss"],
+            same["bytes_total"],
+        )
         assert row == pytest.approx(same, rel=1e-12)  # a clock on which passes can be cut off rounds otherwise
     assert one.lab.asked == other.lab.asked
 
@@ -93,7 +100,9 @@ def test_it_is_evaluated_as_soon_as_a_multiple_has_been_passed(
     small: Small, window: int, every: int, rounds: int, evaluated: list[int]
 ) -> None:
     session = played(
-        small(*ASYNC, "method.share=0.25", f"method.window={window}", f"evaluate.every={every}", f"stop.rounds={rounds}")
+        small(
+            *ASYNC, "method.share=0.25", f"method.window={window}", f"evaluate.every={every}", f"stop.rounds={rounds}"
+        )
     )
     assert [m["round"] for m in session.metrics] == evaluated
 
