@@ -38,9 +38,7 @@ class Data(Params):
 
     set: DataSet = Field(description="the data set")
     partition: Partition = Field(description="how the training samples are divided between the clients")
-    public: Annotated[int, Field(ge=0)] = Field(
-        0, description="samples per class that are public"
-    )
+    public: Annotated[int, Field(ge=0)] = Field(0, description="samples per class that are public")
     public_set: DataSet | None = Field(
         None,
         description="another data set whose training samples are the public ones ('public' of each of its classes), fitted to "
