@@ -275,7 +275,7 @@ class AttackChoice(Chosen[Params, AttackMaker, AttackFacts]):
     def __call__(self, session: Session) -> AnyAttack:
         """The attack of a run."""
         attack = self.plugin.function(session, self.params)
-        if not all(callable(getattr(attack, name, None)) for name in ("formed", "evaluated", "facts")):
+        if not all(callable(getattr(attack, name, None)) for name in ("formed", "handed_on", "evaluated", "facts")):
             raise self.broken(f"it must give an Attack, and gives {short(attack)}")
         return attack
 
