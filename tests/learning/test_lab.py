@@ -110,6 +110,7 @@ CHANGES = [
     ("data.partition.alpha=0.4", True),
     ("data.public=1", True),
     ("data.public_set=null", False),
+    ("data.public_split=train", False),
     ("model.hidden=[9]", True),
     ("model.dropout=0.1", True),
     ("model.kind=cnn", True),
