@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from devices.profile import Curve
+from devices.profile import Curve, Terms
 
 FLOPS_OF_A_PARAMETER = 6  # x·y, x·x and y·y: a multiplication and an addition each
 CALLS_S = 20e-6  # estimate, on the Xeon of `secure_aggregation`: library calls for a pair and their Python
@@ -26,5 +26,11 @@ def curve(parameters: int, effective_speed: float, slowdown: float) -> Curve:
         raise ValueError(f"parameters must be at least 1, not {parameters}")
     if not (effective_speed > 0 and math.isfinite(effective_speed) and slowdown > 0):
         raise ValueError(f"effective_speed and slowdown must be greater than 0, not {effective_speed} and {slowdown}")
-    pair_s = FLOPS_OF_A_PARAMETER * parameters / effective_speed + CALLS_S * slowdown
-    return Curve.model_construct(a=0.0, b=pair_s / 2, c=pair_s / 2)
+    return of_pair(FLOPS_OF_A_PARAMETER * parameters / effective_speed, CALLS_S * slowdown, parameters)
+
+
+def of_pair(arithmetic_s: float, calls_s: float, parameters: int) -> Curve:
+    """The curve by the seconds of one pair of so many parameters each: its arithmetic, proportional to them, and its calls."""
+    half_s, half_of_all_s = arithmetic_s / 2, (arithmetic_s + calls_s) / 2
+    part = Terms.model_construct(a=0.0, b=half_s, c=half_s)
+    return Curve.model_construct(a=0.0, b=half_of_all_s, c=half_of_all_s, parameters=parameters, proportional=part)

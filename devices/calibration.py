@@ -19,13 +19,14 @@ from typing import Any
 import numpy as np
 
 from devices.compute import PASSES
-from devices.profile import Curve, DeviceProfile, Power
+from devices.profile import Curve, DeviceProfile, Power, Terms
 from emulator import yamlfile
 from emulator.errors import HflError
 from emulator.rng import stream
 from emulator.units import POWER, SIZE, SPEED, TIME, Dimension
 
 _TIMES = ("s", "ms", "us", "ns")
+SHORTER = 0.1  # vectors of a second length have this share of the numbers of the first
 
 Train = Callable[[int, int], None]  # trains on so many batches of such a size: train(batch_size, batches)
 
@@ -118,12 +119,24 @@ def fit_speed(timings: Sequence[Timing]) -> Speed:
     return Speed(1 / per_flop, overhead_s, found.misses, efficiency)
 
 
-def fit_curve(sizes: Sequence[int], seconds: Sequence[float]) -> tuple[Curve, Fit]:
-    """The curve ``a + b n + c n²``, none of them negative, through seconds by size of group."""
+def fit_curve(
+    sizes: Sequence[int], seconds: Sequence[float], parameters: int | None = None, shorter: Sequence[float] = ()
+) -> tuple[Curve, Fit]:
+    """The curve ``a + b n + c n²``, none of them negative, through seconds by size of group.
+
+    ``shorter`` are the seconds with vectors of a tenth of ``parameters`` numbers: nine tenths of what is proportional to the
+    numbers are missing there. With them the curve says how it scales.
+    """
     table = np.array([[1.0, n, n * n] for n in sizes])
     found = least_squares(table, seconds)
-    a, b, c = found.coefficients
-    return Curve.model_construct(a=a, b=b, c=c), found
+    terms: dict[str, Any] = dict(zip("abc", found.coefficients, strict=True))
+    if parameters is None:
+        return Curve.model_construct(**terms), found
+    grown = (np.array(seconds) - np.array(shorter)) / (1 - SHORTER)
+    told = grown > 0  # of a busy host, a shorter vector may have taken longer
+    growing = least_squares(table[told], grown[told].tolist()).coefficients if told.any() else (0.0, 0.0, 0.0)
+    part: dict[str, Any] = dict(zip("abc", growing, strict=True))
+    return Curve.model_construct(**terms, parameters=parameters, proportional=Terms.model_construct(**part)), found
 
 
 def time_training(
@@ -186,9 +199,18 @@ def profile_text(
     return yamlfile.dump(data)
 
 
-def curve_data(curve: Curve) -> dict[str, str]:
+def curve_data(curve: Curve) -> dict[str, Any]:
     """A curve as it stands in a file, rounded to four digits."""
-    return times_data({term: getattr(curve, term) for term in Curve.model_fields})
+    data: dict[str, Any] = _terms_data(curve)
+    if curve.parameters is not None:
+        data["parameters"] = curve.parameters
+    if curve.proportional is not None:
+        data["proportional"] = _terms_data(curve.proportional)
+    return data
+
+
+def _terms_data(terms: Terms) -> dict[str, str]:
+    return times_data({term: getattr(terms, term) for term in Terms.model_fields})
 
 
 def times_data(values: Mapping[str, float]) -> dict[str, str]:

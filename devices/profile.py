@@ -57,8 +57,8 @@ class Power(Params):
         return self
 
 
-class Curve(Params):
-    """Seconds that a group operation costs each member of a group of n: ``a + b n + c n²``."""
+class Terms(Params):
+    """The terms of ``a + b n + c n²``, in seconds, where n is the number of members of a group."""
 
     a: Seconds
     b: Seconds
@@ -69,6 +69,39 @@ class Curve(Params):
         if n < 1:
             raise ValueError(f"a group of {n} members has no group operation")
         return self.a + self.b * n + self.c * n * n
+
+
+class Curve(Terms):
+    """Seconds that a group operation costs each member of a group of n: ``a + b n + c n²``.
+
+    They are those of a model of ``parameters`` numbers. ``proportional`` is the part of them that grows with the size of the
+    model (without it, all of them); the rest is the same for models of all sizes. A curve without ``parameters`` holds for all.
+    """
+
+    parameters: Annotated[int, Field(ge=1)] | None = None
+    proportional: Terms | None = None
+
+    @model_validator(mode="after")
+    def _part_of_it(self) -> Curve:
+        if self.proportional is not None and self.parameters is None:
+            raise PydanticCustomError("no_size", "'proportional' needs 'parameters', the size that the curve is for")
+        return self
+
+    def of(self, parameters: int) -> Terms:
+        """The terms for a model of so many parameters; ``a`` may be below 0, because nobody agrees on a key with itself."""
+        part = self.proportional or self
+        more = 0.0 if self.parameters is None else parameters / self.parameters - 1
+        terms: dict[str, Any] = {t: getattr(self, t) + more * getattr(part, t) for t in Terms.model_fields}
+        return Terms.model_construct(**terms)
+
+    def faster(self, factor: float) -> Curve:
+        """The curve of a device that takes ``factor`` times less for all of it."""
+
+        def scaled(terms: Terms) -> dict[str, Any]:
+            return {term: getattr(terms, term) / factor for term in Terms.model_fields}
+
+        part = self.proportional and Terms.model_construct(**scaled(self.proportional))
+        return self.model_copy(update={**scaled(self), "proportional": part})
 
 
 class Efficiency(Params):
@@ -171,10 +204,7 @@ class DeviceProfile(Params):
         """
         if not 0 < factor < math.inf:
             raise ValueError(f"a factor is finite and greater than 0, not {factor}")
-        curves = {
-            operation: curve.model_copy(update={"a": curve.a / factor, "b": curve.b / factor, "c": curve.c / factor})
-            for operation, curve in self.group_operations.items()
-        }
+        curves = {operation: curve.faster(factor) for operation, curve in self.group_operations.items()}
         slowdown = None if self.core_slowdown is None else self.core_slowdown / factor
         other = self.model_copy(
             update={

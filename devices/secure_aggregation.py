@@ -14,10 +14,15 @@ and bytes one by one; on the same measurements the two agree within 6 % up to 10
 
 from __future__ import annotations
 
-from devices.profile import Curve
+from typing import Any
+
+from devices.profile import Curve, Terms
+from devices.secagg.constants import find_constants
+from devices.secagg.cost import fixed_curve
 
 REFERENCE_PARAMETERS = 100_000  # the curves in the profiles are for a model of this size
-REFERENCE_DROPOUT = 0.05  # and for this share of members that drop out after they shared their keys
+REFERENCE_DROPOUT = 0.05  # for this share of members that drop out after they shared their keys
+REFERENCE_THRESHOLD = 0.66  # and for this share that must stay to the end
 
 # Seconds on the measured Xeon. "Mask" is one expansion of a seed into a vector of 100,000 parameters.
 _PARAMETERS_OF_A_MASK = 100_000
@@ -36,7 +41,9 @@ def curve(parameters: int, dropout: float, slowdown: float, vectors: int = 1, se
     with SCAFFOLD's control variates). ``dropout`` is the share of members that drop out. The slowdowns say
     how many times slower than the measured Xeon one core of the member, and of its server, is. Everybody
     waits while the server recovers the masks of those that dropped out; nearly all of the quadratic term
-    comes from there. Raises ``ValueError`` for values out of range.
+    comes from there. What is proportional to the size of the model is all but what the protocol's counts take
+    without any vector (`fixed_curve`, with the constants of the same measurements): so the curve, at other sizes
+    too, is within 6 % of `devices.secagg.cost` up to 100 clients. Raises ``ValueError`` for values out of range.
     """
     if parameters < 1 or vectors < 1:
         raise ValueError(f"parameters and vectors must be at least 1, not {parameters} and {vectors}")
@@ -45,8 +52,11 @@ def curve(parameters: int, dropout: float, slowdown: float, vectors: int = 1, se
     if not (slowdown > 0 and server_slowdown > 0):
         raise ValueError(f"slowdowns must be greater than 0, not {slowdown} and {server_slowdown}")
     masks = parameters * vectors / _PARAMETERS_OF_A_MASK
-    return Curve.model_construct(
-        a=0.0,
-        b=slowdown * (CLIENT_MASK_S * masks + CLIENT_PEER_S) + server_slowdown * SERVER_MASK_S * masks,
-        c=slowdown * CLIENT_SHARE_S + server_slowdown * dropout * (RECOVERY_MASK_S * masks + RECOVERY_PAIR_S),
-    )
+    whole: dict[str, Any] = {
+        "a": 0.0,
+        "b": slowdown * (CLIENT_MASK_S * masks + CLIENT_PEER_S) + server_slowdown * SERVER_MASK_S * masks,
+        "c": slowdown * CLIENT_SHARE_S + server_slowdown * dropout * (RECOVERY_MASK_S * masks + RECOVERY_PAIR_S),
+    }
+    fixed = fixed_curve(dropout, REFERENCE_THRESHOLD, find_constants().constants, slowdown, server_slowdown)
+    masking: dict[str, Any] = {term: max(0.0, seconds - getattr(fixed, term)) for term, seconds in whole.items()}
+    return Curve.model_construct(**whole, parameters=parameters, proportional=Terms.model_construct(**masking))

@@ -65,14 +65,16 @@ def workload_of(scenario: Scenario, lab: AnyLab) -> Workload:
     """What the clock must know of a scenario's model and its training."""
     facts = lab.model_facts
     rules = [rule for _, rule in choices(scenario.method) if isinstance(rule, LocalRuleChoice)]
+    sent = facts.state_size if scenario.topology.buffers == "sent" else facts.parameters
     return Workload(
-        facts.state_size * BYTES_PER_PARAMETER,
+        sent * BYTES_PER_PARAMETER,
         facts.forward_flops,
         facts.parameters,
         facts.by_kind,
         scenario.model.kind,
         facts.activation_bytes,
         max(map(state_vectors, rules), default=0),
+        unsent_bytes=(facts.state_size - sent) * BYTES_PER_PARAMETER,
     )
 
 

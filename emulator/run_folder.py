@@ -26,6 +26,8 @@ RESULTS = (METRICS, GROUPS, GROUPINGS, TOPOLOGY, IMAGES, LEDGER, ENERGY, checkpo
 # What any run folder may hold. The summary comes first: without it the rest counts as unfinished while it is deleted.
 FILES = (SUMMARY, "accuracy.png", "report.html", checkpoint.VALUES, *RESULTS[:-1], MANIFEST, SCENARIO)
 
+_HALF_WRITTEN = ".*.part*"  # by a process that was killed while it wrote
+
 log = logging.getLogger(__name__)
 
 COMPLETE, INTERRUPTED, FAILED = "complete", "interrupted", "failed"
@@ -44,7 +46,10 @@ def prepare(folder: Path, scenario: Scenario, overwrite: bool = False, training:
         raise InputError(f"{folder} is a file; --out must name a folder")
     stored = folder / SCENARIO
     if not stored.is_file():
-        if {path.name for path in folder.iterdir()} <= {LOCK}:  # a run that was stopped before it wrote anything
+        # A run that was stopped before it wrote anything, or while it wrote its first file.
+        if {path.name for path in folder.iterdir()} <= {LOCK, *(path.name for path in folder.glob(_HALF_WRITTEN))}:
+            with held(folder):
+                _clear_half_written(folder)
             return True
         raise InputError(f"{folder} is not empty and is no run folder; choose another --out")
     with held(folder):
@@ -80,11 +85,15 @@ def prepare(folder: Path, scenario: Scenario, overwrite: bool = False, training:
                 given,
                 folder,
             )
-        for half_written in folder.glob(".*.part*"):  # by a process that was killed while it wrote
-            half_written.unlink()
+        _clear_half_written(folder)
         if (folder / SUMMARY).exists() and not status_of(folder):
             log.warning("%s is damaged, or of another version; the run is played again", folder / SUMMARY)
         return not complete
+
+
+def _clear_half_written(folder: Path) -> None:
+    for path in folder.glob(_HALF_WRITTEN):
+        path.unlink()
 
 
 def status_of(folder: Path) -> str:

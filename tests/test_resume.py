@@ -16,6 +16,7 @@ from patience import PATIENCE_S
 from scenario.command import ended, started
 
 from emulator import checkpoint
+from emulator.files import aside_of
 from emulator.learning.memo import Memo
 from emulator.run import Watcher, execute
 from emulator.run_folder import prepare
@@ -109,6 +110,16 @@ def test_goes_on_without_training_again(small: Callable[..., Loaded], tmp_path: 
     assert rest["trainings"]["computed"] == whole["trainings"]["computed"] // 6 * 2
     assert contents(tmp_path / "part") == contents(tmp_path / "whole")
     assert not prepare(tmp_path / "part", loaded.scenario)
+
+
+def test_a_run_killed_while_it_wrote_its_first_file_begins_anew(small: Callable[..., Loaded], tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    half_written = aside_of(folder / "scenario.yaml")
+    for path in (folder / ".lock", half_written):
+        path.touch()
+    assert prepare(folder, small().scenario)
+    assert not half_written.exists()
 
 
 def test_damaged_checkpoints_cost_time_only(

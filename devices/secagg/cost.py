@@ -148,12 +148,25 @@ def protocol_curve(
     """
     if parameters < 1 or vectors < 1:
         raise ValueError(f"parameters and vectors must be at least 1, not {parameters} and {vectors}")
+    return _curve(parameters * vectors, dropout, threshold_share, constants, slowdown, server_slowdown)
+
+
+def fixed_curve(
+    dropout: float, threshold_share: float, constants: Constants, slowdown: float = 1.0, server_slowdown: float = 1.0
+) -> Curve:
+    """What of `protocol_curve` is the same for models of all sizes: keys, shares and messages, and no masks."""
+    return _curve(0, dropout, threshold_share, constants, slowdown, server_slowdown)
+
+
+def _curve(
+    elements: int, dropout: float, threshold_share: float, constants: Constants, slowdown: float, server_slowdown: float
+) -> Curve:
     _check_dropout(dropout)
     if not (slowdown > 0 and server_slowdown > 0):
         raise ValueError(f"slowdowns must be greater than 0, not {slowdown} and {server_slowdown}")
 
     def seconds(n: int) -> float:
-        group = ProtocolGroup(n, threshold_share * n, dropout * n, parameters * vectors)
+        group = ProtocolGroup(n, threshold_share * n, dropout * n, elements)
         client_s, server_s = (
             sum(seconds_of(operations(party, step, group), constants) for step in steps_of(group.adversary))
             for party in PARTIES

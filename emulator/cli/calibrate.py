@@ -13,8 +13,10 @@ from rich.table import Table
 
 from devices import backdoor_detection, secure_aggregation
 from devices.calibration import (
+    SHORTER,
     Misses,
     Timing,
+    curve_data,
     fit_curve,
     fit_speed,
     host_cpu,
@@ -153,14 +155,14 @@ def secure_aggregation_(
     from devices.secagg.constants import MeasuredConstants
     from devices.secagg.fit import fit_constants
 
-    runs, shorter_by = repeats or (2 if quick else 5), max(1, parameters // 10)
+    runs, shorter_by = repeats or (2 if quick else 5), _shorter(parameters)
     rows = _measure(groups, parameters, dropout, runs)
     measured, found = fit_curve(groups, [row.client_s + row.server_s for row in rows])
     # Vectors of a second length tell what goes with the numbers from what goes with the clients.
     shorter = _measure(groups, shorter_by, dropout, runs)
     signed = _measure(groups, shorter_by, dropout, runs, "active")
     fitted = fit_constants([each for row in (*rows, *shorter, *signed) for each in row.observations])
-    curve = {term: seconds / slowdown for term, seconds in measured}
+    curve = curve_data(measured.faster(slowdown))
     scaled = (
         f" All were divided by {slowdown:g}, the slowdown of a core here against the Xeon of devices/secure_aggregation.py, as "
         f"given by the user."
@@ -178,12 +180,12 @@ def secure_aggregation_(
             f"--dropout {dropout:g} --slowdown {slowdown:g} --repeats {runs}"
         ),
         "constants": times_data({name: seconds / slowdown for name, seconds in fitted.constants}),
-        "curve": times_data(curve),
+        "curve": curve,
     }
     MeasuredConstants.model_validate(data)
     write_text(file, yamlfile.dump(data))
     _show_groups(rows)
-    terms = ", ".join(f"{name} = {text}" for name, text in times_data(curve).items())
+    terms = ", ".join(f"{name} = {text}" for name, text in curve.items())
     out.print(f"a member of n pays a + b n + c n²: {terms}; off by {found.misses}")
     out.print(f"constants miss a client's time by {fitted.client}, the server's by {fitted.server}")
     _doubt(found.misses)
@@ -271,17 +273,27 @@ def _group_operations(effective_speed: float, slowdown: float | None, quick: boo
     sizes = QUICK_SIZES if quick else SIZES
     curves, errors = {}, []
     for name, vectors in (("secure-aggregation", 1), ("scaffold-secure-aggregation", 2)):
-        rows = _measure(sizes, vectors * parameters, dropout, 2 if quick else 5)
-        curves[name], found = fit_curve(sizes, [row.client_s + row.server_s for row in rows])
+        long_s, short_s = (
+            [row.client_s + row.server_s for row in _measure(sizes, vectors * numbers, dropout, 2 if quick else 5)]
+            for numbers in (parameters, _shorter(parameters))
+        )
+        curves[name], found = fit_curve(sizes, long_s, parameters, short_s)
         errors.append(found.misses)
     pair_s = time_pair(parameters, 20)
-    curves["backdoor-detection"] = Curve.model_construct(a=0.0, b=pair_s / 2, c=pair_s / 2)
+    arithmetic_s = min(pair_s, max(0.0, pair_s - time_pair(_shorter(parameters), 20)) / (1 - SHORTER))
+    curves["backdoor-detection"] = backdoor_detection.of_pair(arithmetic_s, pair_s - arithmetic_s, parameters)
     return curves, (
         f"Group operations: measured, for {setting}. Secure aggregation with this project's implementation (devices/secagg), "
         f"all parties on this host, in groups of {_listed(sizes)}; the curve is off by {errors[0]}, for SCAFFOLD's two "
-        f"vectors by {errors[1]}. Backdoor detection by the time of one pair. The bundled profiles stand on a slower "
-        f"implementation of secure aggregation: to compare with them, calibrate with --slowdown."
+        f"vectors by {errors[1]}. Backdoor detection by the time of one pair. What is proportional to the model "
+        f"by vectors of {_shorter(parameters):,} numbers. The bundled profiles stand on a slower implementation "
+        f"of secure aggregation: to compare with them, calibrate with --slowdown."
     )
+
+
+def _shorter(parameters: int) -> int:
+    """A second length of vectors, to tell what goes with the numbers from what goes with the clients."""
+    return max(1, round(parameters * SHORTER))
 
 
 def _measure(

@@ -54,7 +54,8 @@ def validate(
         return
     from emulator.world.endings import check
 
-    loaded = scenario.load(name, changes or (), training=not no_training)
+    changes = scenario.sharing(name, changes or (), training=not no_training)
+    loaded = scenario.load(name, changes, training=not no_training)
     s = loaded.scenario
     try:
         check(s)

@@ -28,7 +28,7 @@ from emulator.cli.app import (
 from emulator.contracts.grouping import formations
 from emulator.errors import InputError, ScenarioError, quote_all
 from emulator.files import write_text
-from emulator.scenario import Loaded
+from emulator.scenario import Loaded, sharing
 
 if TYPE_CHECKING:
     from emulator.grouping.diagnostics import Grouping
@@ -89,7 +89,7 @@ def groups(
         from analysis.plots.style import check_path
 
         check_path(plot)
-    changes = [*(changes or []), *([f"seed={seed}"] if seed is not None else [])]
+    changes = [*sharing(name, changes or []), *([f"seed={seed}"] if seed is not None else [])]
     loaded = scenario.load(name, changes)
     formation = _slots(loaded).formation
     wanted = [_read(text) for text in rule or ()]
@@ -245,7 +245,8 @@ def _show(loaded: Loaded, found: Sequence[Formed]) -> None:
     from analysis.texttable import TextTable
 
     topology, method = loaded.scenario.topology, _slots(loaded)
-    header = ("rule", "groups", "size", "mean size", "mean CoV", "overhead", "formed in")
+    header = ("rule", "groups", "size", "mean size", "mean CoV", "overhead", "formed in", "outside")
+    columns = len(header) if any(each.grouping.outside for each in found) else len(header) - 1
     rows = []
     for each in found:
         figures = each.grouping.summary()
@@ -259,12 +260,13 @@ def _show(loaded: Loaded, found: Sequence[Formed]) -> None:
                 f"{figures['mean_cov']:.3f}",
                 time_text(each.overhead_s),
                 time_text(each.took_s),
-            )
+                str(each.grouping.outside),
+            )[:columns]
         )
     fleet = f"{topology.clients} clients, {topology.edges} edges, seed {loaded.scenario.seed}"
     title = f"{loaded.scenario.name}: {fleet}; overhead of a client in a group round: {method.group_operation.kind}"
-    right = (False, *[True] * 6)
-    out.print(TextTable(title, header, tuple(rows), right).text(), markup=False)
+    right = (False, *[True] * (columns - 1))
+    out.print(TextTable(title, header[:columns], tuple(rows), right).text(), markup=False)
 
 
 def _csv(found: Sequence[Formed]) -> str:

@@ -34,7 +34,7 @@ from emulator.cluster import Backend
 from emulator.errors import InputError, suggestion
 from emulator.files import slug, write_text
 from emulator.scenario import Loaded
-from emulator.scenario.load import check, read
+from emulator.scenario.load import check, read, sharing
 from emulator.scenario.presets import presets
 
 if TYPE_CHECKING:
@@ -65,7 +65,8 @@ def run(
 ) -> None:
     """Run a scenario and write a run folder; go on with it where an earlier run was cut off."""
     import_plugins(plugin)
-    document = read(name, [*with_device(changes, device), *([f"seed={seed}"] if seed is not None else [])])
+    shared = sharing(name, with_device(changes, device), training=not no_training)
+    document = read(name, [*shared, *([f"seed={seed}"] if seed is not None else [])])
     said = document.data.get("seed") if isinstance(document.data, dict) else None
     number = said if isinstance(said, int) and 0 <= said < 2**53 else 0  # any other is refused when it is checked
     default = f"{stated_name(document)}-{number}{'-no-training' if no_training else ''}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
@@ -144,9 +144,10 @@ class WaitingChoice(Chosen[Params, WaitingRule, Facts]):
 class Reading:
     """Whether it is time to split a cluster; by which layer (None: all parameters), and how unstable each member is in it.
 
-    ``agreed``: the members agree so well that they are better left together. ``stability`` [members of this
-    round, layers] and the weights that were ``kept`` for it [layers] are for the run folder; None where they are not known.
-    ``flops`` is what the server computed.
+    ``agreed``: the members agree so well that they are better left together; ``judge`` says so of halves that were found, and
+    how much arithmetic it took to know. ``stability`` [members of this round, layers] and the weights that were ``kept`` for it
+    [layers] are for the run folder; None where they are not known. ``flops`` is what the server computed. ``others`` are readings
+    of further layers that are stable enough, in the order in which they are tried where this one gives no halves.
     """
 
     ripe: bool
@@ -156,6 +157,8 @@ class Reading:
     stability: np.ndarray | None = None
     kept: np.ndarray | None = None
     flops: float = 0.0
+    others: tuple[Reading, ...] = ()
+    judge: Callable[[Halves], tuple[bool, float]] | None = None
 
 
 class SplitTimeRule(Protocol):
@@ -272,7 +275,7 @@ class AttackChoice(Chosen[Params, AttackMaker, AttackFacts]):
     def __call__(self, session: Session) -> AnyAttack:
         """The attack of a run."""
         attack = self.plugin.function(session, self.params)
-        if not all(callable(getattr(attack, name, None)) for name in ("formed", "evaluated", "facts")):
+        if not all(callable(getattr(attack, name, None)) for name in ("formed", "handed_on", "evaluated", "facts")):
             raise self.broken(f"it must give an Attack, and gives {short(attack)}")
         return attack
 

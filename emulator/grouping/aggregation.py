@@ -65,8 +65,54 @@ def unbiased(groups: SampledGroups, params: NoParams) -> Floats:
 
 @aggregations.register("stabilised")
 def stabilised(groups: SampledGroups, params: NoParams) -> Floats:
-    """The unbiased weights scaled to add up to 1 (Eq. 39)."""
+    """The unbiased weights scaled to add up to 1 (Eq. 39, with π_g in place of p_g S)."""
     return np.exp(log_probabilities(_log_unbiased(groups)))
+
+
+@aggregations.register("unbiased-as-printed")
+def unbiased_as_printed(groups: SampledGroups, params: NoParams) -> Floats:
+    """Inverse to the probability of the first draw, n_g/(n p_g S): S2 Eq. 4 as it is printed.
+
+    It is odd in two ways. p_g S is not the probability that g is among S groups drawn without replacement, and is above 1 for
+    groups that are drawn often; so the weights are biased (for S = 1 and for equal probabilities they are `unbiased`). And a
+    group that is drawn although its p_g is minute, as S groups must be found, counts without bound: under ESRCoV the weights
+    of a round add up to 10^5 and more, and training diverges. Raises `InputError` where a weight is beyond floats.
+    """
+    with np.errstate(over="ignore"):
+        found: Floats = np.exp(_log_printed(groups))
+    if not np.isfinite(found).all():
+        group = groups.drawn[int((~np.isfinite(found)).argmax())]
+        raise InputError(
+            f"group {group} was drawn though its probability is as good as 0, and S2's Eq. 4 as printed divides by that; "
+            f"sample fewer groups, or take 'stabilised-as-printed', 'unbiased' or 'stabilised'",
+            "method.aggregation",
+        )
+    return found
+
+
+@aggregations.register("stabilised-as-printed")
+def stabilised_as_printed(groups: SampledGroups, params: NoParams) -> Floats:
+    """The weights n_g/(n p_g S) scaled to add up to 1: S2 Eq. 39 as it is printed.
+
+    p_g S is not the probability of taking part (see `unbiased_as_printed`), and S cancels out. So the group that was least
+    likely to be drawn takes nearly all the weight, also where every group takes part and none should be corrected for; S2
+    §5.3 warns of that. Groups whose probability is 0 share all the weight by their samples.
+    """
+    log_weights = _log_printed(groups)
+    impossible = np.isposinf(log_weights)
+    if impossible.any():
+        log_weights = np.where(impossible, np.log(np.maximum(groups.samples, 1)), -np.inf)
+    return np.exp(log_probabilities(log_weights))
+
+
+def _log_printed(groups: SampledGroups) -> Floats:
+    """log(n_g/(n p_g S)); minus infinity for a group without samples, infinite for one that no chance draws."""
+    drawn = log_probabilities(groups.log_weights)[list(groups.drawn)]
+    result = np.full(len(groups.samples), -np.inf)
+    held = groups.samples > 0
+    of_all = np.log(groups.samples[held] / groups.total_samples)
+    result[held] = of_all - drawn[held] - np.log(groups.asked or len(groups.drawn))
+    return result
 
 
 def _log_unbiased(groups: SampledGroups) -> Floats:

@@ -20,7 +20,7 @@ from emulator.grouping.view import Counts, Floats, Groups, group_view
 
 GROUP_COLUMNS = ("round", "group", "aggregator", "size", "samples", "cov", "gamma", "p", "log_p")
 GROUPING_COLUMNS = (
-    "round", "groups", "smallest", "largest", "mean_size", "mean_cov", "mean_gamma", "gamma_groups", "gamma_p",
+    "round", "groups", "outside", "smallest", "largest", "mean_size", "mean_cov", "mean_gamma", "gamma_groups", "gamma_p",
     "intra_cs", "intra_cs_mean", "inter_cs", "inter_cs_mean", "vts",
 )  # fmt: skip
 
@@ -42,6 +42,7 @@ class Grouping:
     log_p: Floats  # [G]
     gamma_groups: float
     gamma_p: float
+    outside: int = 0  # clients that are in no group
     similarity: SetSimilarity | None = None
 
     @property
@@ -54,6 +55,7 @@ class Grouping:
         return {
             "round": self.round,
             "groups": len(self.sizes),
+            "outside": self.outside,
             "smallest": int(self.sizes.min()),
             "largest": int(self.sizes.max()),
             "mean_size": float(self.sizes.mean()),
@@ -78,16 +80,18 @@ def diagnose(
     ``estimates`` [n, d] is what the servers know of the clients beside label counts.
     """
     view = group_view(label_counts, groups)
+    sizes = np.array([len(members) for members in groups])
     return Grouping(
         round,
         tuple(aggregators),
-        np.array([len(members) for members in groups]),
+        sizes,
         view.label_counts,
         quality.cov(view.label_counts),
         quality.gammas(label_counts.sum(axis=1), groups),
         log_probabilities(log_weights),
         quality.gamma_groups(view.samples),
         quality.gamma_p(log_weights),
+        len(label_counts) - int(sizes.sum()),
         None if estimates is None else set_similarity(estimates, groups),
     )
 

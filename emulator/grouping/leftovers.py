@@ -6,10 +6,21 @@ from collections.abc import Callable
 
 import numpy as np
 
+from emulator.grouping.sizes import LeastSize
 from emulator.grouping.view import Counts, Floats, group_view
 
+Measure = Callable[[Counts], Floats]
 
-def spread(left: list[int], groups: list[list[int]], label_counts: Counts, measure: Callable[[Counts], Floats]) -> None:
+
+def settle(groups: list[list[int]], params: LeastSize, label_counts: Counts, measure: Measure) -> None:
+    """Dissolves the last group where it is too small and not the only one: its clients join others or stay out, as asked."""
+    if len(groups) > 1 and len(groups[-1]) < params.min_size:
+        left = groups.pop()
+        if params.leftover == "join":
+            spread(left, groups, label_counts, measure)
+
+
+def spread(left: list[int], groups: list[list[int]], label_counts: Counts, measure: Measure) -> None:
     """Adds each client that is left to the group that it harms least; of several, to the first.
 
     ``measure`` gives for label counts [G, m] how bad each row is, ``inf`` where a row has no samples.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -29,6 +29,11 @@ class LeastSize(Params):
     """For rules that make one group after another."""
 
     min_size: Annotated[int, Field(ge=1)] = Field(5, description="the least number of clients in a group (MinGS)")
+    leftover: Literal["join", "out"] = Field(
+        "join",
+        description="clients that are left at the end, too few for a group: each joins the group that it harms least, or they "
+        "stay out of all groups",
+    )
 
     def problems(self, scale: Scale) -> Iterator[tuple[str, str]]:
         """A group cannot be larger than the fleet."""

@@ -14,7 +14,7 @@ from emulator.learning.data.arrays import ArraySet, Outline, is_text
 from emulator.learning.data.prepared import scratch
 from emulator.learning.partitions import ClusteredParts, label_counts
 from emulator.learning.partitions.rotation import cannot_turn
-from emulator.learning.public import public_of_another, split_public
+from emulator.learning.public import drawn_public, public_of_another, split_public
 from emulator.rng import stream
 from emulator.scenario.schema import Scenario
 
@@ -55,6 +55,8 @@ class ClientData:
         """The public samples and their labels, in the order of their data set; read when first asked for, if from another set."""
         if self._scenario.data.public_set is not None:
             return public_of_another(self._scenario, self.arrays.shape)
+        if self._scenario.data.public_split == "test":
+            return drawn_public(self._scenario, self.arrays)
         return self.arrays.x_train[self.public], self.arrays.y_train[self.public]
 
 

@@ -50,12 +50,18 @@ class Keys:
         self._scenario = scenario
         self.set = content_key("set", chosen.identity(), chosen.plugin.facts.fingerprint(chosen.params), versions)
         self.model = content_key("model", self.set, scenario.model.identity(), scenario.seed, versions)
-        self.public = content_key("public", self.set, scenario.data.public, scenario.seed, *_other_public(scenario))
+        source = (*_other_public(scenario), *_split(scenario))
+        self.public = content_key("public", self.set, scenario.data.public, scenario.seed, *source)
 
     def data(self, clients: int) -> str:
         """The key of the set, divided between so many clients."""
         data = self._scenario.data
         return content_key("data", self.set, data.partition.identity(), data.kept_back, clients, self._scenario.seed)
+
+
+def _split(scenario: Scenario) -> list[Any]:
+    """Which part of their set public samples come from, where it is not the training samples."""
+    return [] if scenario.data.public_split == "train" else [scenario.data.public_split]
 
 
 def _other_public(scenario: Scenario) -> list[Any]:

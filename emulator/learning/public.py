@@ -1,4 +1,4 @@
-"""Public samples: kept back from the clients' own data set, or taken from another one (S5 §IV-B: "another distribution").
+"""Public samples: of the clients' own data set (training samples kept back, or test samples), or of another one (S5 §IV-B).
 
 Samples of another set keep the normalisation of that set. They are fitted to the shape of the clients' samples: pixels are
 averaged over the area that they cover, and channels are averaged or repeated.
@@ -13,7 +13,7 @@ import numpy as np
 
 from emulator.errors import InputError
 from emulator.learning.data import read
-from emulator.learning.data.arrays import is_text
+from emulator.learning.data.arrays import ArraySet, is_text
 from emulator.rng import stream
 from emulator.scenario.schema import Scenario
 
@@ -27,8 +27,15 @@ def public_of_another(scenario: Scenario, shape: tuple[int, ...]) -> tuple[np.nd
         raise ValueError("the scenario has no public set")
     with about_public_set():
         other = read(chosen)
-        _, rows = split_public(other.y_train, other.classes, scenario.data.public, scenario.seed, is_text(other.shape))
-        return fitted(other.x_train[rows], shape), other.y_train[rows]
+        x, y = drawn_public(scenario, other)
+        return fitted(x, shape), y
+
+
+def drawn_public(scenario: Scenario, arrays: ArraySet) -> tuple[np.ndarray, np.ndarray]:
+    """The public samples of a set and their labels, from the split that the scenario says. Raises `InputError`."""
+    x, y = (arrays.x_train, arrays.y_train) if scenario.data.public_split == "train" else (arrays.x_test, arrays.y_test)
+    _, rows = split_public(y, arrays.classes, scenario.data.public, scenario.seed, is_text(arrays.shape))
+    return x[rows], y[rows]
 
 
 @contextlib.contextmanager

@@ -3,9 +3,12 @@
 In a window of R rounds the server starts a chain at each sampled group. A model that comes back goes at once to another group,
 drawn at random from those that are free, so that fast groups hand on more often; where none is free it waits for the first
 that is. A round ends when some chain has made one pass more than any had before, so a window ends with the R-th pass of the
-fastest chain. Then the server averages the latest model of every chain, weighted by the samples that it has passed through in
-the window; passes under way are cut off. The next window starts with the average. At every instant only what has arrived is
+fastest chain, which goes no further. S4's Alg. 1 averages an update of every chain: the server waits for those that are still on
+their first pass. It averages the latest model of every chain, weighted by the samples that it has passed through in the
+window; later passes under way are cut off. The next window starts with the average. At every instant only what has arrived is
 known.
+
+With R = 1 every chain makes one pass through its group, so this is FedSeq: groups are drawn as grouped rounds draw them.
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ import simpy
 from pydantic import Field
 
 from emulator.contracts.methods import GroupResult, WaitingChoice, methods
+from emulator.grouping.sampling import draw
+from emulator.grouping.sampling.rules import SamplingParams
 from emulator.learning.recipes import Handle
 from emulator.methods.estimators import learn
 from emulator.methods.forming import charge_formation, enquiry, form, next_return, present, until_somebody
@@ -74,18 +79,21 @@ def asynchronous(session: Session, params: AsynchronousParams) -> Steps:
     yield from charge_formation(session, params.formation, groups, 1, estimates)
     t = 0
     while True:
-        if not (yield from until_somebody(session, params, groups, model)):
+        ready = yield from until_somebody(session, params, groups, model)
+        if not ready:
             return
         rounds = params.window or len(groups)
         if session.scenario.stop.rounds is not None:
             rounds = min(rounds, session.scenario.stop.rounds - t)
-        count = max(1, int(params.share * len(groups) + 0.5))
-        chains = [Chain(number, model) for number in range(count)]
-        window = Window(session, params, groups, t, rounds)
+        count = SamplingParams(share=params.share).count(len(ready))
+        picked = draw(np.zeros(len(ready)), count, stream(session.seed, "sampling", t + 1))
+        chains = [Chain(number, model, ready[i].number) for number, i in enumerate(picked)]
+        window = Window(session, params, groups, chains, t, rounds)
         first_bytes = 0 if params.initial_model == "seed" and t == 0 else model_bytes
         work = [world.env.process(window.follow(chain, memory, first_bytes, model_bytes)) for chain in chains]
         yield window.over | world.env.all_of(work)
-        yield world.env.timeout(_AT_ONCE * world.now)
+        if any(chain.at is not None for chain in chains):
+            yield world.env.timeout(_AT_ONCE * world.now)
         for chain in chains:
             if chain.at is not None:
                 world.give_up_group(*chain.at)
@@ -100,46 +108,50 @@ def asynchronous(session: Session, params: AsynchronousParams) -> Steps:
 
 @dataclass
 class Chain:
-    """One chain within a window: its latest model, and what that has passed through."""
+    """One chain within a window: its latest model, the group to which it goes (or was last), and what it has passed through."""
 
     number: int
     latest: Handle
+    group: int
     passes: int = 0
     samples: int = 0
     at: tuple[int, int] | None = None  # round and group of the pass under way
 
 
 class Window:
-    """R rounds between two averagings, from after round ``begins`` on. ``over`` happens when the fastest chain is through."""
+    """R rounds between two averagings, from after round ``begins`` on.
+
+    ``over`` happens when the fastest chain is through and nobody is on a first pass any more.
+    """
 
     def __init__(
-        self, session: Session, params: AsynchronousParams, groups: Sequence[Group], begins: int, rounds: int
+        self,
+        session: Session,
+        params: AsynchronousParams,
+        groups: Sequence[Group],
+        chains: Sequence[Chain],
+        begins: int,
+        rounds: int,
     ) -> None:
         self.over = session.env.event()
         self._session = session
         self._params = params
         self._groups = groups
+        self._chains = chains
         self._begins = begins
         self._rounds = rounds
-        self._free = set(range(len(groups)))
-        self._waiting: list[tuple[int, int | None, simpy.Event]] = []  # chain, where it comes from, where it may go
+        self._free = set(range(len(groups))) - {chain.group for chain in chains}
+        self._waiting: list[tuple[int, int, simpy.Event]] = []  # chain, where it comes from, where it may go
         self._assigning = False
         self._lost = 0  # passes in a row from which nothing came back
         self._rng = stream(session.seed, "next group", begins + 1)
 
     def follow(self, chain: Chain, memory: RuleMemory, first_bytes: int, model_bytes: int) -> Steps:
-        """One chain from group to group until the window is over."""
+        """One chain from group to group until it has made its passes, or the window is over."""
         params, size = self._params, first_bytes
-        place: int | None = None
         waits = Waits(WaitingChoice("all", NoParams()), 1, params.min_members)
-        while not self.closed():
-            turn = self._ask(chain, place)
-            yield turn | self.over
-            if not turn.triggered or self.closed():
-                return
-            number = cast(int, turn.value)
-            place = number
-            group = present(self._session, params, self._groups[number])
+        while True:
+            group = present(self._session, params, self._groups[chain.group])
             if group is not None:
                 at = (self._begins + chain.passes + 1, group.number)
                 where = GroupRound(at[0], 0, params.local, params.group_operation, memory, size, model_bytes)
@@ -148,33 +160,38 @@ class Window:
                     self._session, group, chain.latest, where, waits
                 )
                 chain.at, size = None, model_bytes
-                if outcome is not None:
-                    self._passed(chain, outcome)
-                else:
-                    self._failed()
-            self._free.add(number)
+                self._ended(chain, outcome)
+            self._free.add(chain.group)
+            if self.closed() or chain.passes == self._rounds:
+                return
+            turn = self._ask(chain)
+            yield turn | self.over
+            if not turn.triggered or self.closed():
+                return
+            chain.group = cast(int, turn.value)
 
     def closed(self) -> bool:
         """Whether it is over."""
         return bool(self.over.triggered)
 
-    def _passed(self, chain: Chain, outcome: GroupResult) -> None:
-        chain.latest = outcome.model
-        chain.passes += 1
-        chain.samples += outcome.samples
-        self._lost = 0
-        if chain.passes == self._rounds and not self.closed():
+    def _ended(self, chain: Chain, outcome: GroupResult | None) -> None:
+        """Counts a pass that has ended, and closes the window where it was the last that is waited for."""
+        if outcome is None:
+            self._lost += 1
+        else:
+            chain.latest = outcome.model
+            chain.passes += 1
+            chain.samples += outcome.samples
+            self._lost = 0
+        through = any(each.passes == self._rounds for each in self._chains)
+        waited_for = any(each.at is not None and not each.passes for each in self._chains)
+        if ((through and not waited_for) or self._lost == MOST_LOST) and not self.closed():
             self.over.succeed()
 
-    def _failed(self) -> None:
-        self._lost += 1
-        if self._lost == MOST_LOST and not self.closed():
-            self.over.succeed()
-
-    def _ask(self, chain: Chain, place: int | None) -> simpy.Event:
-        """Happens when there is a group for a chain, with its number."""
+    def _ask(self, chain: Chain) -> simpy.Event:
+        """Happens when there is another group for a chain, with its number."""
         turn = self._session.env.event()
-        self._waiting.append((chain.number, place, turn))
+        self._waiting.append((chain.number, chain.group, turn))
         if not self._assigning:
             self._assigning = True
             self._session.env.process(self._assign())
@@ -209,11 +226,11 @@ class Window:
 
 
 def assign_groups(
-    waiting: Sequence[tuple[int, int | None, simpy.Event]],
+    waiting: Sequence[tuple[int, int, simpy.Event]],
     free: Sequence[int],
     rng: np.random.Generator,
     back_again: bool = False,
-) -> Iterator[tuple[tuple[int, int | None, simpy.Event], int]]:
+) -> Iterator[tuple[tuple[int, int, simpy.Event], int]]:
     """A random free group for as many of those who wait as possible, never the one they come from (unless ``back_again``)."""
     order = [int(g) for g in rng.permutation(free)]
     taken = order[: len(waiting)]

@@ -2,7 +2,8 @@
 
 All clients begin in one cluster with one model. In each of its rounds a cluster's members get its model, train it and send it
 back; the server averages, looks at their updates and may split the cluster in two, each with the average of its own members'
-models of that round. From then on the two go on by themselves: no cluster ever waits for another (but see ``reorganise``).
+models of that round (or that of the whole cluster). From then on the two go on by themselves: no cluster ever waits for another
+(but see ``reorganise``).
 
 So rounds are counted by cluster. Round t of the run is over when the slowest cluster has ended its round t; what is evaluated
 then are the models that the clusters have at that instant, and some may be further on. No cluster goes beyond the last round of
@@ -13,8 +14,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field
@@ -68,6 +69,15 @@ class ClusteredParams(OneServer):
 
     split_time: SplitTime = chosen_by_default("stability", "when a cluster is split")
     bipartition: Bipartition = chosen_by_default("reference", "how it is split")
+    history: Literal["restart", "keep"] = Field(
+        "restart",
+        description="whether what the server has seen of members begins anew in a new cluster, or is kept; with 'keep', "
+        "weights are selected anew by the latest two updates",
+    )
+    children: Literal["own", "parent"] = Field(
+        "own",
+        description="whether halves start from the average of their own members' models, or of all of the cluster",
+    )
     finer: Finer | None = Field(None, description="splits clusters further whose members agree")
     reorganise: Count | None = Field(
         None, description="the round after which similar clusters are merged, once all of them have ended it"
@@ -186,6 +196,11 @@ class Tree:
     ) -> None:
         """A new cluster, on its way."""
         watch = Watch(self._session.lab, {c: Record() for c in members})
+        watch.largest = max((p.watch.largest for p in parents), default=0.0)
+        if self._params.history == "keep":
+            watch.records |= {
+                c: record.kept() for p in parents for c, record in p.watch.records.items() if c in members
+            }
         cluster = Cluster(len(self._all), tuple(members), model, watch, round, finer=finer)
         self._all.append(cluster)
         row = cluster_row(
@@ -263,12 +278,15 @@ class Tree:
         if not reading.ripe or len(cluster.watch.known) < 2 or (reading.agreed and not insist):
             return
         rng = stream(session.seed, "bipartition", t, cluster.number)
-        halves: Halves = self._params.bipartition(cluster.watch, reading, insist and reading.agreed, rng)
-        yield session.world.serve(self.server, halves.flops, Tag(CLUSTERING, t, cluster.number))
-        if not halves.like or not halves.unlike:
-            return
-        layer = "all" if reading.layer is None else session.lab.model_facts.layers[reading.layer][0]
-        self._split(cluster, halves, "split", layer, trained, after, t, cluster.finer + int(reading.agreed))
+        pushes = (False, True) if insist and reading.judge is not None else (insist and reading.agreed,)
+        for push, each in itertools.product(pushes, (reading, *reading.others)):
+            halves: Halves = self._params.bipartition(cluster.watch, each, push, rng)
+            agreed, flops = _judged(each, halves)
+            yield session.world.serve(self.server, halves.flops + flops, Tag(CLUSTERING, t, cluster.number))
+            if halves.like and halves.unlike and (push or not agreed):
+                layer = "all" if each.layer is None else session.lab.model_facts.layers[each.layer][0]
+                self._split(cluster, halves, "split", layer, trained, after, t, cluster.finer + int(push))
+                return
 
     def _split(
         self,
@@ -281,14 +299,14 @@ class Tree:
         t: int,
         finer: int,
     ) -> None:
-        """Two clusters in place of one, each with the average of its own members' models.
+        """Two clusters in place of one, each with the average of its own members' models, or of all.
 
         Who was never heard stays with the first.
         """
         cluster.split = True
         unheard = [c for c in cluster.members if c not in halves.like and c not in halves.unlike]
         for side in ([*halves.like, *unheard], halves.unlike):
-            own = {c: model for c, model in trained.items() if c in side}
+            own = {c: model for c, model in trained.items() if c in side and self._params.children == "own"}
             model = averaged(self._session, own) if own else after
             self._grow(reason, sorted(side), model, t, finer, [cluster], layer, halves)
 
@@ -297,7 +315,7 @@ class Tree:
         if len(cluster.watch.known) > 1:
             rng = stream(self._session.seed, "bipartition", t, cluster.number)
             halves = self._params.bipartition(cluster.watch, reading, False, rng)
-            note_trial(self._session, cluster.number, reading, halves, t)
+            note_trial(self._session, cluster.number, replace(reading, agreed=_judged(reading, halves)[0]), halves, t)
 
     def _reorganise(self) -> Steps:
         """Merges similar clusters, where this one was the last for which the others waited."""
@@ -322,6 +340,13 @@ class Tree:
             reason = "merge" if len(chosen) > 1 else "kept"
             self._grow(reason, members, chosen[0].model, t, max(c.finer for c in chosen), chosen)
         self._tell()
+
+
+def _judged(reading: Reading, halves: Halves) -> tuple[bool, float]:
+    """Whether members agree, now that there are halves; and the arithmetic to know it."""
+    if reading.judge is None or not halves.like or not halves.unlike:
+        return reading.agreed, 0.0
+    return reading.judge(halves)
 
 
 def misplaced(session: Session, params: Misplaced) -> Halves:

@@ -120,10 +120,12 @@ class Session:
             )
         if round <= self.rounds:
             raise ValueError(f"round {round} cannot end after round {self.rounds}; rounds count up from 1")
+        every = self.scenario.evaluate.every
+        due = round // every > self.rounds // every  # a method may end several rounds at once
         self.rounds = round
         totals = self._totals(round)
         self.stopped_by = self._reached(totals)
-        if self.stopped_by or round % self.scenario.evaluate.every == 0:
+        if self.stopped_by or due:
             row = self._evaluate(round, model, measured)
             wanted = self.scenario.stop.accuracy
             if not self.stopped_by and wanted is not None and row["accuracy"] >= wanted:

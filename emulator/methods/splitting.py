@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Annotated, Literal
 
 import numpy as np
@@ -27,25 +28,54 @@ _ROUNDING = 1e-9  # of cosines
 
 @dataclass
 class Record:
-    """What the server keeps of a member: its latest three updates, its first two, and how stable it was of late."""
+    """What the server keeps of a member: its latest three updates, two that select weights, and how stable it was of late."""
 
     latest: deque[Handle] = field(default_factory=lambda: deque(maxlen=3))
-    first: list[Handle] = field(default_factory=list)
+    selecting: list[Handle] = field(default_factory=list)  # two updates that select weights
     stabilities: list[np.ndarray] = field(default_factory=list)  # [layers] of the latest rounds, from its third on
 
     def add(self, update: Handle) -> None:
         """Takes an update."""
         self.latest.append(update)
-        if len(self.first) < 2:
-            self.first.append(update)
+        if len(self.selecting) < 2:
+            self.selecting.append(update)
+
+    def kept(self) -> Record:
+        """The record as a new cluster takes it over: weights are selected anew, by the latest two updates."""
+        return Record(self.latest.copy(), list(self.latest)[-2:], list(self.stabilities))
+
+
+@dataclass(frozen=True)
+class Sides:
+    """How two sides of a cluster stand to each other.
+
+    ``within`` is the mean product of the updates of two members of one side, None where each side has but one; ``across`` that
+    of members of different sides. ``flops`` is the arithmetic for it.
+
+    A member's update is what its cluster has in common, μ, and noise of its own, which averages out in products of two members,
+    but not in the square of one. So ``within`` is ‖μ‖² and ``across`` is μ·μ', both without noise. Their quotient is 1 where both
+    sides are one cluster, 0 where they are orthogonal, and below that where they are opposed.
+    """
+
+    within: float | None
+    across: float
+    flops: float
+
+    @property
+    def agree(self) -> bool:
+        """Whether the sides are better left together: they are nearer to one cluster than to two orthogonal ones.
+
+        Nor are there two clusters where members of a side have nothing in common, or where nobody knows.
+        """
+        return self.within is None or self.within <= 0 or self.across > self.within / 2
 
 
 @dataclass
 class Watch:
-    """What a server sees of a cluster: a record for each member, since the cluster came to be.
+    """What a server sees of a cluster: a record for each member, since the cluster came to be or since before that.
 
     ``back`` are the members whose updates came back in the latest round, ``step_size`` is the learning rate of that round (η).
-    ``largest`` is the greatest length of the mean update so far.
+    ``largest`` is the greatest length of the mean update so far, of the clusters out of which this one came too.
     """
 
     lab: AnyLab
@@ -84,6 +114,31 @@ class Watch:
         handles = [self.records[c].latest[-1] for c in (first, *others)]
         return np.asarray(self.lab.measure("cosines", handles)[:, 0 if layer is None else 1 + layer])
 
+    def sides(self, halves: Halves) -> Sides:
+        """What members of two sides have in common, by inner products of their latest updates. Linear in the members."""
+        samples, sides = self.lab.clients.samples, [list(side) for side in (halves.like, halves.unlike)]
+        shares = [samples[side] / samples[side].sum() for side in sides]
+        updates = [[self.records[c].latest[-1] for c in side] for side in sides]
+        means = [self.lab.combine(u, share.tolist()) for u, share in zip(updates, shares, strict=True)]
+        subjects = [[means[0], means[1], *updates[0]], [means[1], *updates[1]]]
+        lengths = [
+            self.lab.measure_all("length", [([u], None) for u in (m, *own)])
+            for m, own in zip(means, updates, strict=True)
+        ]
+        found = self.lab.measure_all("cosines", [(handles, None) for handles in subjects])
+        across = float(found[0][0, 0] * lengths[0][0][0] * lengths[1][0][0])
+        with_mates, pairs = 0.0, 0.0
+        for cosines, own, share, side in zip((found[0][1:], found[1]), lengths, shares, sides, strict=True):
+            each = np.array([float(length[0]) for length in own[1:]])
+            # A member's product with its side's mean, without its own part of that mean
+            mates = each * (cosines[:, 0] * float(own[0][0]) - share * each)
+            weight = float(samples[side].sum()) ** 2
+            with_mates += weight * float(share @ mates)
+            pairs += weight * float(1 - share @ share)
+        count = len(halves.like) + len(halves.unlike)
+        flops = self.cosine_flops(None) * (count + 1) + 2.0 * count * self.lab.model_facts.parameters
+        return Sides(with_mates / pairs if pairs > 0 else None, across, flops)
+
     def cosine_flops(self, layer: int | None) -> float:
         """The arithmetic of one cosine: a product and two lengths."""
         facts = self.lab.model_facts
@@ -104,9 +159,10 @@ class StabilityParams(Params):
     members: Literal["every", "mean"] = Field(
         "every", description="whether every member must be stable (S3 Eq. 15), or their mean (what S3 Fig. 4 shows)"
     )
-    agreement: Annotated[float, Field(gt=0, le=1)] = Field(
-        0.55,
-        description="members agree, and are not split, from this length of their mean update on, as a share of the longest one",
+    agreement: Literal["derived"] | Annotated[float, Field(gt=0, le=1)] = Field(
+        "derived",
+        description="when members agree, and are not split: unless the halves, apart from noise, are nearer to orthogonal than "
+        "to one; or from this length of their mean update on, as a share of the longest one",
     )
 
 
@@ -116,13 +172,14 @@ def stability(watch: Watch, params: StabilityParams) -> Reading:
 
     A member's stability in a round is ``|(T_t + T_{t-1})/2 - T_{t-2~t}|``, of cosines of its last three updates. Its mean over
     the window must be below ε for every member that came back in this round (or for these on average). Of several such layers
-    the most stable one counts.
+    the most stable one that parts the members counts.
     """
     threshold = 0.0 if params.selection is None else params.selection * watch.step_size
     ready = [c for c in watch.back if len(watch.records[c].latest) == 3]
     measurement = MeasurementChoice("trends", TrendsParams(changed_by=threshold))
     subjects = [
-        ([*watch.records[c].latest, *(() if params.selection is None else watch.records[c].first)], None) for c in ready
+        ([*watch.records[c].latest, *(() if params.selection is None else watch.records[c].selecting)], None)
+        for c in ready
     ]
     found = watch.lab.measure_all(measurement, subjects)
     for client, rows in zip(ready, found, strict=True):
@@ -137,10 +194,22 @@ def stability(watch: Watch, params: StabilityParams) -> Reading:
     full = len(ready) == len(watch.back) and all(len(watch.records[c].stabilities) == params.window for c in ready)
     judged = means.max(axis=0) if params.members == "every" else means.mean(axis=0)
     stable = full & (judged < params.epsilon * watch.step_size)
-    layer = int(np.argmin(np.where(stable if stable.any() else True, means.mean(axis=0), np.inf)))
-    unstable = {c: float(row[layer]) for c, row in zip(ready, means, strict=True)}
-    agreed = watch.agreement >= params.agreement
-    return Reading(bool(stable.any()), agreed, layer, unstable, means, kept.mean(axis=0), flops)
+    ripe = bool(stable.any())
+    order = [int(layer) for layer in np.argsort(means.mean(axis=0), kind="stable") if stable[layer] or not ripe]
+    derived = params.agreement == "derived"
+    agreed = not derived and watch.agreement >= float(params.agreement)
+    judge = partial(_judged, watch) if derived else None
+    by_layer = [{c: float(row[layer]) for c, row in zip(ready, means, strict=True)} for layer in order]
+    first, *others = [
+        Reading(ripe, agreed, layer, unstable, means, kept.mean(axis=0), flops, judge=judge)
+        for layer, unstable in zip(order, by_layer, strict=True)
+    ]
+    return replace(first, others=tuple(others if ripe else ()))
+
+
+def _judged(watch: Watch, halves: Halves) -> tuple[bool, float]:
+    sides = watch.sides(halves)
+    return sides.agree, sides.flops
 
 
 class ConvergenceParams(Params):

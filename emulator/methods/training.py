@@ -234,6 +234,8 @@ def sequential(
             if not (yield from hand_on(names[client])):
                 continue
             _, latest, passed = holders[-1]
+            if session.attack is not None and passed:
+                session.attack.handed_on(at.round, client, latest)
             one = yield from session.train(client, latest, at.local, tag.with_purpose("training"), place, at.memory)
             if one is not None:
                 at.memory.keep(client, one.own)

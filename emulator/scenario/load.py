@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import hashlib
+import json
 import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -114,6 +115,23 @@ def find(name: str, known: Mapping[str, Path] | None = None, what: str = "scenar
 def load(name: str | Path, overrides: Sequence[str] = (), training: bool = True) -> Loaded:
     """Reads and checks a scenario file or a bundled scenario; raises `ScenarioError` with everything that is wrong."""
     return check(read(name, overrides), training)
+
+
+def sharing(name: str | Path, overrides: Sequence[str], training: bool = True) -> list[str]:
+    """The changes, where ``method=PRESET`` names no more than a preset spelt out as `Loaded.against` has it.
+
+    So a command that changes the method of a file compares with others on that file. A file that is not complete without the
+    change has no method to share anything with: the change stays as it is.
+    """
+    result: list[str] = []
+    for text in overrides:
+        key, _, value = text.partition("=")
+        if key.strip() == "method" and value.strip() in presets.presets():
+            with contextlib.suppress(InputError):
+                own = load(name, result, training).scenario.method.dump()
+                text = f"method={json.dumps(presets.against(own, value.strip()))}"
+        result.append(text)
+    return result
 
 
 def read(name: str | Path, overrides: Sequence[str] = ()) -> Document:

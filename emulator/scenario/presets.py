@@ -13,7 +13,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from emulator.contracts.methods import methods
+from emulator.contracts.learning import LocalParams
+from emulator.contracts.methods import methods, trainings
 from emulator.errors import quote_all, suggestion
 from emulator.yamlfile import Document, Path_, load
 
@@ -59,10 +60,26 @@ def expand(document: Document) -> str | None:
 
 
 def against(resolved: dict[str, Any], preset: str) -> dict[str, Any]:
-    """The method section that runs ``preset`` with the local training of another, resolved method section."""
-    flat = presets().get(preset, {}).get("aggregator") == "cloud"
-    kept = [k for k in CARRIED_OVER if k in resolved and not (flat and k == "group_rounds")]
-    return {"preset": preset, **{k: resolved[k] for k in kept}}
+    """The method section that runs ``preset`` with what comparisons share of another, resolved method section.
+
+    They share `CARRIED_OVER`: epochs, batch size and step size of the local training, but not its rule, which is the preset's;
+    and the group operation, unless members of the preset's groups have nothing to do together.
+    """
+    base = presets().get(preset, {})
+    kept = {k: resolved[k] for k in CARRIED_OVER if k in resolved}
+    if base.get("aggregator") == "cloud":
+        kept.pop("group_rounds", None)
+    facts = trainings[_kind(base["training"])].facts if "training" in base else None
+    if facts is not None and (facts.chain or facts.headers):
+        kept.pop("group_operation", None)
+    rule = _kind(base.get("local", kept.get("local")))
+    if "local" in kept and rule != kept["local"]["kind"]:
+        kept["local"] = {"kind": rule, **{k: v for k, v in kept["local"].items() if k in LocalParams.model_fields}}
+    return {"preset": preset, **kept}
+
+
+def _kind(slot: Any) -> Any:
+    return slot.get("kind") if isinstance(slot, dict) else slot
 
 
 def merge_settings(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:

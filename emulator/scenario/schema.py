@@ -38,19 +38,23 @@ class Data(Params):
 
     set: DataSet = Field(description="the data set")
     partition: Partition = Field(description="how the training samples are divided between the clients")
-    public: Annotated[int, Field(ge=0)] = Field(
-        0, description="samples per class kept back as public data, before the partition"
-    )
+    public: Annotated[int, Field(ge=0)] = Field(0, description="samples per class that are public")
     public_set: DataSet | None = Field(
         None,
         description="another data set whose training samples are the public ones ('public' of each of its classes), fitted to "
         "the shape of the clients' samples; nothing is then kept back",
     )
 
+    public_split: Literal["train", "test"] = Field(
+        "train",
+        description="where public samples come from: kept back from the training samples, or taken from the test samples, which "
+        "still count for testing (S4)",
+    )
+
     @property
     def kept_back(self) -> int:
-        """Samples of each class of the clients' own set that are public."""
-        return self.public if self.public_set is None else 0
+        """Training samples of each class of the clients' own set that are public, and so no client's."""
+        return self.public if self.public_set is None and self.public_split == "train" else 0
 
 
 class Jitter(Params):
@@ -209,6 +213,11 @@ class Topology(Params):
         "tcp",
         validate_default=True,
         description="what a transfer takes beside latency and bandwidth: nothing (fluid), or what TCP takes",
+    )
+    buffers: Literal["sent", "local"] = Field(
+        "sent",
+        description="float buffers of a model, such as running means of BatchNorm: sent with its parameters, or left out of "
+        "the bytes (S5 counts parameters). Models are averaged with them either way",
     )
 
     def clients_of_edges(self) -> list[range]:

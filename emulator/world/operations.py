@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from devices.profile import Curve, DeviceProfile
-from devices.secure_aggregation import REFERENCE_PARAMETERS
+from devices.profile import DeviceProfile, Terms
 from emulator.contracts.world import GroupOperation, GroupOperationFacts, Meeting, OperationCost, group_operations
 from emulator.errors import InputError
 from emulator.registry import NoParams, Params, Scale
@@ -32,7 +31,10 @@ _SHARE_BYTES = 32  # a Shamir share of a 256-bit secret
 
 
 class CurveParams(Params):
-    """``a + b n + c n²`` in place of the device's own curve. Terms that are left out keep the device's value."""
+    """``a + b n + c n²`` in place of the device's own curve, whatever the model.
+
+    Terms that are left out keep the device's value for the size of the model.
+    """
 
     a: Seconds | None = Field(None, description="seconds a member, whatever the size of the group")
     b: Seconds | None = Field(None, description="seconds a member for each member of the group")
@@ -51,7 +53,7 @@ class SecureAggregationParams(CurveParams):
 
     model: Literal["quadratic", "protocol"] = Field(
         "quadratic",
-        description="'quadratic': a curve for a model of 100,000 parameters, the device's own or that of 'constants'; "
+        description="'quadratic': a curve for the size of the model, the device's own or that of 'constants'; "
         "'protocol': the steps of Bonawitz et al., counted",
     )
     dropout: Annotated[float, Field(ge=0, lt=1)] = Field(
@@ -169,15 +171,15 @@ def _protocol(at: Meeting, params: SecureAggregationParams) -> OperationCost:
     return OperationCost(seconds, cost.overhead_up_bytes, cost.down_bytes)
 
 
-def _curve_of_constants(at: Meeting, params: SecureAggregationParams) -> Curve | None:
-    """The curve of the implementation that a scenario names, for a model of the size that devices' own curves are for."""
+def _curve_of_constants(at: Meeting, params: SecureAggregationParams) -> Terms | None:
+    """The curve of the implementation that a scenario names, for the model at hand."""
     if params.constants is None:
         return None
     from devices.secagg.cost import protocol_curve
 
     constants, (slowdown, server_slowdown) = _constants(params), _slowdowns(at)
     return protocol_curve(
-        REFERENCE_PARAMETERS, params.dropout, params.threshold, constants, slowdown, server_slowdown, at.vectors
+        at.parameters, params.dropout, params.threshold, constants, slowdown, server_slowdown, at.vectors
     )
 
 
@@ -206,12 +208,13 @@ def _slowdown(device: DeviceProfile) -> float:
 
 
 def _curve_s(
-    operation: str, at: Meeting, params: CurveParams, further_pairs: int = 0, named: Curve | None = None
+    operation: str, at: Meeting, params: CurveParams, further_pairs: int = 0, named: Terms | None = None
 ) -> float:
-    own = named or at.device.group_operations.get(operation)
+    curve = at.device.group_operations.get(operation)
+    own = named or (curve and curve.of(at.parameters))
     given = (params.a, params.b, params.c)
     if own is None and None in given:
         raise InputError(f"device '{at.device.name}' has no curve for {operation}; give a, b and c", KEY)
-    base = own or Curve(a=0.0, b=0.0, c=0.0)
-    a, b, c = (g if g is not None else known for g, known in zip(given, (base.a, base.b, base.c), strict=True))
+    known = (own.a, own.b, own.c) if own else (0.0, 0.0, 0.0)
+    a, b, c = (mine if mine is not None else its for mine, its in zip(given, known, strict=True))
     return max(0.0, a + b * at.size + c * (at.size * at.size + further_pairs))

@@ -15,7 +15,8 @@ class Workload:
 
     ``by_kind`` are the forward FLOPs in layers that are not dense, by kind; ``model`` is the model's kind in the scenario.
     ``activation_bytes`` are kept of a sample until the backward pass. ``state_vectors`` of the model's size are kept by
-    the optimiser and the local rule beside weights and gradients. No batch is larger than ``most_samples``.
+    the optimiser and the local rule beside weights and gradients. No batch is larger than ``most_samples``. ``unsent_bytes`` of
+    the model are on a device and never on the wire.
     """
 
     model_bytes: int
@@ -26,6 +27,7 @@ class Workload:
     activation_bytes: int = 0
     state_vectors: int = 0
     most_samples: int | None = None
+    unsent_bytes: int = 0
 
     @cached_property
     def forward(self) -> Arithmetic:
@@ -41,4 +43,5 @@ class Workload:
         """The memory that training in batches of a size needs."""
         batch = batch_size if self.most_samples is None else min(batch_size, self.most_samples)
         vector = self.parameters * FLOAT_BYTES
-        return Need(self.model_bytes, vector, self.state_vectors * vector, batch * self.activation_bytes)
+        held = self.model_bytes + self.unsent_bytes
+        return Need(held, vector, self.state_vectors * vector, batch * self.activation_bytes)

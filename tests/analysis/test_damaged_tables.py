@@ -26,7 +26,7 @@ TABLES = {
     "groups": "round,group,aggregator,size,samples,cov,gamma,p,log_p,label_0\n"
     "1,0,edge-0,2,30,0.5,1,1,0,30\n1,1,cloud,1,8,,1,0.5,-inf,8\n",
     "groupings": f"{','.join(GROUPING_COLUMNS)}\n"
-    "1,5,3,10,6.0,0.9,1.04,1.14,265.1,,,,,\n2,5,3,10,6.0,0.9,1.04,1.14,265.1,nan,,,,\n",
+    "1,5,0,3,10,6.0,0.9,1.04,1.14,265.1,,,,,\n2,5,1,3,10,6.0,0.9,1.04,1.14,265.1,nan,,,,\n",
     "clusters": "cluster,parents,reason,round,time_s,layer,reference,size,members\n"
     "0,,start,0,0.0,,,2,0 1\n1,0,split,1,2.5,7,0,1,0\n",
     "stability": "round,cluster,layer,stability,weights_kept,weights\n1,0,,,,\n3,0,7,0.25,50,100\n",

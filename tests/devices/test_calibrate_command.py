@@ -79,6 +79,7 @@ def test_group_operations_can_come_from_the_published_measurements(
     }
     for name, curve in expected.items():
         found = profile.group_operations[name]
+        assert found.of(400_000).seconds(5) == pytest.approx(curve.of(400_000).seconds(5), rel=1e-3)
         assert (found.a, found.b, found.c) == pytest.approx((curve.a, curve.b, curve.c), rel=1e-3)
 
 

@@ -21,7 +21,7 @@ from devices.calibration import (
     time_pair,
     time_training,
 )
-from devices.profile import Curve, Power, find_profile
+from devices.profile import Curve, Power, Terms, find_profile
 from devices.secagg.constants import Constants
 from devices.secagg.cost import ProtocolGroup, operations, seconds_of
 from devices.secagg.fit import Observation, fit_constants
@@ -121,6 +121,9 @@ def test_a_curve_is_found_again() -> None:
     curve, found = fit_curve(sizes, [true.seconds(n) for n in sizes])
     assert (curve.a, curve.b, curve.c) == pytest.approx((0.1, 0.02, 0.003))
     assert found.misses.worst < 1e-9
+    shorter = [0.01 * n + (true.seconds(n) - 0.01 * n) / 10 for n in sizes]  # 10 ms a member are not of the numbers
+    scaling, _ = fit_curve(sizes, [true.seconds(n) for n in sizes], 1000, shorter)
+    assert scaling.of(100).seconds(8) == pytest.approx(0.08 + (true.seconds(8) - 0.08) / 10)
     rng = np.random.default_rng(0)
     noisy, found = fit_curve(sizes, [true.seconds(n) * (1 + 0.02 * rng.standard_normal()) for n in sizes])
     assert [noisy.seconds(n) for n in sizes] == pytest.approx([true.seconds(n) for n in sizes], rel=0.05)
@@ -207,7 +210,10 @@ def test_constants_from_noisy_times() -> None:
 
 def test_a_profile_can_be_read_again(tmp_path: Path) -> None:
     speed = Speed(35.6123e9, 2.0619e-3, Misses(0.05, 0.1), {"depthwise": 0.0391234})
-    curves = {"secure-aggregation": Curve.model_construct(a=0.0, b=1.23456e-3, c=4.5e-8)}
+    part = Terms.model_construct(a=0.0, b=1e-3, c=0.0)
+    curves = {
+        "secure-aggregation": Curve.model_construct(a=0.0, b=1.23456e-3, c=4.5e-8, parameters=500, proportional=part)
+    }
     file = tmp_path / "made-here.yaml"
     file.write_text(
         profile_text("My host", "measured\n\nand given", speed, POWER, curves, 16 * 2**30), encoding="utf-8"
@@ -223,6 +229,7 @@ def test_a_profile_can_be_read_again(tmp_path: Path) -> None:
     assert (profile.efficiency.depthwise, profile.efficiency.recurrent) == (0.03912, 1)
     curve = profile.group_operations["secure-aggregation"]
     assert (curve.a, curve.b, curve.c) == pytest.approx((0, 1.235e-3, 4.5e-8))
+    assert (curve.parameters, curve.proportional) == (500, part)
 
 
 def test_figures_are_readable() -> None:

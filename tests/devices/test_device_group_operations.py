@@ -4,8 +4,10 @@ import csv
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from devices import backdoor_detection, secure_aggregation
+from devices.profile import Curve, Terms
 
 MEASURED = Path(__file__).resolve().parents[2] / "../shared/traces/secagg/ccs17_totals.csv"
 
@@ -57,12 +59,25 @@ def test_secure_aggregation_in_closed_form() -> None:
 
 
 def test_two_vectors_cost_as_much_as_a_model_of_twice_the_size() -> None:
-    assert secure_aggregation.curve(50_000, 0.05, 3.7, vectors=2) == secure_aggregation.curve(100_000, 0.05, 3.7)
+    double, large = secure_aggregation.curve(50_000, 0.05, 3.7, vectors=2), secure_aggregation.curve(100_000, 0.05, 3.7)
+    for parameters in (1_000, 50_000, 800_000):
+        assert double.of(parameters) == large.of(2 * parameters)
 
 
 def test_only_recovery_and_secret_sharing_are_quadratic() -> None:
     assert secure_aggregation.curve(100_000, 0.0, 1.0).c == pytest.approx(3.5e-6)
     assert secure_aggregation.curve(100_000, 0.2, 1.0).c > 4000 * 3.5e-6
+
+
+def test_a_curve_is_its_own_at_its_size_and_only_its_part_grows() -> None:
+    curve = Curve(a="1 s", b="20 ms", c="3 ms", parameters=1000, proportional=Terms(a="0 s", b="10 ms", c="3 ms"))
+    assert curve.of(1000).seconds(10) == curve.seconds(10)
+    assert curve.of(4000).seconds(10) == pytest.approx(1 + 0.5 + 1.2)
+    assert curve.faster(2).of(4000).seconds(10) == pytest.approx((1 + 0.5 + 1.2) / 2)
+    assert Curve(a="1 s", b="20 ms", c="3 ms", parameters=1000).of(2000).seconds(10) == pytest.approx(2 * 1.5)
+    assert Curve(a="1 s", b="20 ms", c="3 ms").of(2000).seconds(10) == pytest.approx(1.5)
+    with pytest.raises(ValidationError, match="'proportional' needs 'parameters'"):
+        Curve(a="1 s", b="20 ms", c="3 ms", proportional=Terms(a="0 s", b="10 ms", c="3 ms"))
 
 
 @pytest.mark.parametrize(

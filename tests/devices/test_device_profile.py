@@ -72,7 +72,9 @@ def test_the_curves_are_what_the_functions_give(name: str) -> None:
     }
     for operation, curve in expected.items():
         given = profile.group_operations[operation]
-        assert (given.a, given.b, given.c) == pytest.approx((curve.a, curve.b, curve.c), rel=5e-4), operation
+        for size in (model, 2 * model):  # at its own size and at another
+            found, wanted = given.of(size), curve.of(size)
+            assert (found.a, found.b, found.c) == pytest.approx((wanted.a, wanted.b, wanted.c), rel=6e-4), operation
 
 
 def test_slower_devices_are_slower() -> None:
@@ -155,7 +157,7 @@ def test_unknown_devices(name: str, message: str) -> None:
         (
             "c: 3 ms",
             "d: 3 ms",
-            "7:42: group_operations.secure-aggregation.d: unknown key; allowed: 'a', 'b', 'c'",
+            "7:42: group_operations.secure-aggregation.d: unknown key; allowed: 'a', 'b', 'c', 'parameters', 'proportional'",
         ),
         (
             "{a: 1 s, b: 20 ms, c: 3 ms}",

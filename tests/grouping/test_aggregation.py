@@ -9,7 +9,14 @@ import pytest
 
 from emulator.contracts.grouping import aggregations
 from emulator.errors import InputError
-from emulator.grouping.aggregation import SampledGroups, samples, stabilised, unbiased
+from emulator.grouping.aggregation import (
+    SampledGroups,
+    samples,
+    stabilised,
+    stabilised_as_printed,
+    unbiased,
+    unbiased_as_printed,
+)
 from emulator.grouping.sampling import draw, log_inclusion, log_probabilities
 from emulator.grouping.sampling.rules import SamplingParams, esrcov, rcov, srcov
 from emulator.grouping.view import GroupView
@@ -28,7 +35,8 @@ def sampled(held: list[int], weights: list[float], drawn: list[int]) -> SampledG
 
 
 def test_the_rules_are_registered() -> None:
-    assert {"samples", "unbiased", "stabilised"} <= set(aggregations.names())
+    printed = {"unbiased-as-printed", "stabilised-as-printed"}
+    assert {"samples", "unbiased", "stabilised"} | printed <= set(aggregations.names())
 
 
 def test_by_samples() -> None:
@@ -124,6 +132,36 @@ def test_the_printed_factor_of_equation_4_is_biased(rule: Callable[..., np.ndarr
     log_weights = rule(GroupView(labels, held), SamplingParams(groups=12))
     log_ratio = log_inclusion(log_weights, 12) - log_probabilities(log_weights) - math.log(12)
     assert float(held / held.sum() @ np.exp(log_ratio)) == pytest.approx(total, rel=0.001)
+
+
+def test_equation_4_as_printed_divides_by_the_probability_of_the_first_draw() -> None:
+    # p = 1/2, 1/4, 1/4 and S = 2: 0.1 / (1/2 * 2) and 0.6 / (1/4 * 2).
+    groups = sampled([10, 30, 60], [2, 1, 1], [0, 2])
+    np.testing.assert_allclose(unbiased_as_printed(groups, NONE), [0.1, 1.2], rtol=1e-13)
+    np.testing.assert_allclose(stabilised_as_printed(groups, NONE), [0.1 / 1.3, 1.2 / 1.3], rtol=1e-13)
+    # One of the three groups that were drawn did not come back: S stays 3.
+    lost = SampledGroups(np.array([10, 60]), 100, np.log([2.0, 1.0, 1.0]), [0, 2], asked=3)
+    np.testing.assert_allclose(unbiased_as_printed(lost, NONE), [0.1 / 1.5, 0.6 / 0.75], rtol=1e-13)
+
+
+def test_for_one_group_a_round_and_for_equal_probabilities_the_printed_weights_are_the_sound_ones() -> None:
+    for groups in (sampled([10, 30, 60], [5, 1, 4], [1]), sampled([10, 30, 60, 20], [1, 1, 1, 1], [1, 2])):
+        np.testing.assert_allclose(unbiased_as_printed(groups, NONE), unbiased(groups, NONE), rtol=1e-12)
+        np.testing.assert_allclose(stabilised_as_printed(groups, NONE), stabilised(groups, NONE), rtol=1e-12)
+
+
+def test_as_printed_an_unlikely_group_takes_all_the_weight_even_where_all_take_part() -> None:
+    groups = sampled([50, 50], [1.0, 1e-6], [0, 1])
+    np.testing.assert_allclose(stabilised(groups, NONE), [0.5, 0.5])
+    np.testing.assert_allclose(stabilised_as_printed(groups, NONE), [0, 1], atol=1e-5)
+    empty = sampled([50, 0], [1.0, 1e-6], [0, 1])
+    np.testing.assert_allclose(stabilised_as_printed(empty, NONE), [1, 0])
+    beyond = SampledGroups(np.array([10, 30, 60]), 100, np.array([0.0, -INF, -INF]), [0, 1, 2])
+    np.testing.assert_allclose(stabilised_as_printed(beyond, NONE), [0, 1 / 3, 2 / 3])
+    for minute in (-INF, -1e4):
+        unlikely = SampledGroups(np.array([10, 30]), 40, np.array([0.0, minute]), [0, 1])
+        with pytest.raises(InputError, match="group 1 was drawn though its probability is as good as 0"):
+            unbiased_as_printed(unlikely, NONE)
 
 
 def test_the_weights_of_the_sharpest_sampling_stay_numbers() -> None:

@@ -290,3 +290,24 @@ def test_parameters() -> None:
         CdgParams(size=3, clusters=0)
     with pytest.raises(ValueError, match=r"fleet counts \(2,\)"):
         view(np.zeros((3, 4), dtype=np.int64), np.zeros(2, dtype=np.int64))
+
+
+@pytest.mark.parametrize("name", ["cov", "kld", "qcid"])
+@settings(max_examples=40)
+@given(counts=fleets(), size=st.integers(1, 7), seed=st.integers(0, 99))
+def test_clients_that_are_left_join_or_stay_out_and_nothing_else_changes(
+    name: str, counts: np.ndarray, size: int, seed: int
+) -> None:
+    rule = formations[name]
+
+    def groups(leftover: str) -> list[list[int]]:
+        params = rule.params(min_size=size, leftover=leftover)
+        found: list[list[int]] = rule.function(view(counts), np.random.default_rng(seed), params)
+        return found
+
+    joined, without = groups("join"), groups("out")
+    assert len(joined) == len(without)
+    assert all(set(few) <= set(many) for few, many in zip(without, joined, strict=True))
+    outside = set(range(len(counts))) - set(itertools.chain(*without))
+    assert len(outside) < size
+    assert sorted(itertools.chain(*joined)) == sorted([*itertools.chain(*without), *outside])

@@ -78,7 +78,7 @@ def test_every_client_is_in_exactly_one_group(name: str, params: dict[str, Any],
 def test_equal_streams_give_equal_groups_and_others_other_ones(name: str, params: dict[str, Any]) -> None:
     view = clients(40, equal=False)
     assert formed(name, params, view) == formed(name, params, view)
-    if name != "hierarchical":  # draws nothing
+    if name != "hierarchical":  # draws nothing where sizes are free
         assert len({str(formed(name, params, view, seed)) for seed in range(5)}) > 1
 
 
@@ -354,43 +354,3 @@ def test_virtual_target_wants_a_number_for_each_class() -> None:
     with pytest.raises(InputError, match="one number for each of 6 classes, and the estimates have 2") as caught:
         formed("virtual-target", {"size": 2}, view)
     assert caught.value.key == "method.estimator"
-
-
-# Hierarchical.
-
-
-@pytest.mark.parametrize("linkage", ["average", "complete", "single"])
-def test_hierarchical_keeps_like_clients_together(linkage: str) -> None:
-    view = of(np.repeat(np.eye(3), [5, 2, 4], axis=0) + np.random.default_rng(0).random((11, 3)) * 0.1)
-    groups = formed("hierarchical", {"groups": 3, "linkage": linkage}, view)
-    assert groups == [[0, 1, 2, 3, 4], [5, 6], [7, 8, 9, 10]]
-
-
-def test_linkages_by_hand() -> None:
-    # Distances on a line: 0 - 4 - 7 - 12 - 14. Merged first: 3 with 4 (2), then 1 with 2 (3). Then single: 0 with {1, 2} at 4,
-    # before {1, 2} with {3, 4} at 5; complete: 0 with {1, 2} at 7, before 10.
-    view = of([[0], [4], [7], [12], [14]])
-    for linkage in ("single", "complete", "average"):
-        params = {"groups": 2, "linkage": linkage, "distance": "euclidean"}
-        assert formed("hierarchical", params, view) == [[0, 1, 2], [3, 4]]
-    # With 0 at -1.5: single still takes the gap of 5 between 7 and 12, not the one of 5.5; complete 8.5 before 10.
-    view = of([[-1.5], [4], [7], [12], [14]])
-    assert formed("hierarchical", {"groups": 2, "linkage": "single", "distance": "euclidean"}, view) == [
-        [0],
-        [1, 2, 3, 4],
-    ]
-    assert formed("hierarchical", {"groups": 2, "linkage": "complete", "distance": "euclidean"}, view) == [
-        [0, 1, 2],
-        [3, 4],
-    ]
-
-
-def test_hierarchical_sets_of_one_size_hold_like_clients() -> None:
-    # Three kinds of four clients each, in turn: with sets of four every set is one kind.
-    kinds = np.tile(np.eye(3), (4, 1)) + 0.01 * np.arange(12)[:, None]
-    view = ClientView(np.ones((12, 3), dtype=np.int64), np.full(12, 3), kinds)
-    assert formed("hierarchical", {"groups": 3, "size": 4}, view) == [[0, 3, 6, 9], [1, 4, 7, 10], [2, 5, 8, 11]]
-    fewer = formed("hierarchical", {"groups": 5, "size": 2}, view)
-    assert [len(members) for members in fewer] == [2] * 5
-    assert all(len({client % 3 for client in members}) == 1 for members in fewer)
-    assert len({client for members in fewer for client in members}) == 10

@@ -39,12 +39,13 @@ SMALL = [
 ]
 PLAIN = (
     *(nn.Conv2d, nn.Linear, nn.ReLU, nn.MaxPool2d, nn.AdaptiveAvgPool2d, nn.Flatten, nn.Dropout),
-    *(nn.GroupNorm, nn.BatchNorm2d, nn.Identity, nn.Sequential, Residual),
+    *(nn.GroupNorm, nn.BatchNorm1d, nn.BatchNorm2d, nn.Identity, nn.Sequential, Residual),
 )
 
 
-@pytest.mark.parametrize("kind", SMALL)
-@pytest.mark.parametrize("shape", [GREY, COLOUR])
+@pytest.mark.parametrize(
+    ("kind", "shape"), [*((kind, GREY) for kind in SMALL if kind != "cnn-hfldd"), *((kind, COLOUR) for kind in SMALL)]
+)
 def test_scores_for_every_class(kind: str, shape: tuple[int, ...]) -> None:
     module = build(kind, shape, classes=7)
     assert module(torch.zeros(3, *shape)).shape == (3, 7)
@@ -80,7 +81,10 @@ def test_models_that_learn_the_digits(kind: str) -> None:
 
 
 def test_the_networks_of_s4_and_s5_for_cifar10() -> None:
-    assert parameters(build("cnn-hfldd", COLOUR)) == 1_020_160  # S5 §V-A
+    hfldd = build("cnn-hfldd", COLOUR)
+    assert parameters(hfldd) == parameters(build("cnn-hfldd", COLOUR, norm="none")) == 1_020_160  # S5 §V-A
+    norms = [m.num_features for m in hfldd.modules() if isinstance(m, nn.BatchNorm1d | nn.BatchNorm2d)]
+    assert norms == [16, 32, 64, 128, 512, 512, 128]  # S5 Fig. 4 names BN
     fedseq = build("cnn-fedseq", COLOUR)
     assert weights_by_layer(fedseq) == [3 * 25 * 64, 64 * 25 * 64, 1600 * 384, 384 * 192, 192 * 10]
     assert parameters(fedseq) == 797_962

@@ -61,6 +61,16 @@ def test_public_samples_of_the_own_set_are_those_kept_back(small: Small) -> None
     assert not set(data.public.tolist()) & {i for part in data.parts for i in part.tolist()}
 
 
+def test_public_samples_of_the_test_split_leave_clients_and_tests_all_of_theirs(small: Small) -> None:
+    plain, data = ClientData(small().scenario), ClientData(small("data.public=2", "data.public_split=test").scenario)
+    assert all((a == b).all() for a, b in zip(plain.parts, data.parts, strict=True))
+    x, y = data.public_samples
+    assert np.bincount(y).tolist() == [2] * 10
+    tests = {each.tobytes() for each in data.arrays.x_test}
+    assert {each.tobytes() for each in x} <= tests
+    assert len(data.arrays.x_test) == len(plain.arrays.x_test)  # they still count for testing
+
+
 def test_keys_change_with_the_public_set_and_clients_data_does_not(small: Small) -> None:
     changes = [
         ("data.public=4",),
@@ -68,6 +78,8 @@ def test_keys_change_with_the_public_set_and_clients_data_does_not(small: Small)
         (*OTHER, "data.public_set.seed=8"),
         (*OTHER, "data.public=5"),
         (*OTHER, "data.public_set=digits"),
+        (*OTHER, "data.public_split=test"),
+        ("data.public=4", "data.public_split=test"),
     ]
     keys = [keys_of(small(*c).scenario) for c in changes]
     assert len({k.public for k in keys}) == len(keys)

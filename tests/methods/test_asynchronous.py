@@ -52,15 +52,59 @@ def test_fast_chains_do_more_and_nobody_waits_for_slow_ones(small: Small) -> Non
     assert passes[6] < passes[1] or passes[1] < 4  # not every chain got as far as the fastest
 
 
-def test_the_window_ends_with_the_last_pass_of_the_fastest_chain_and_cuts_the_rest(small: Small) -> None:
+def test_the_window_ends_with_the_fastest_chain_once_every_chain_has_made_a_pass(small: Small) -> None:
     session = played(small(*ASYNC, SLOW, "method.window=3", "stop.rounds=3"))
     returned = [r for r in session.world.ledger.rows if r.hop == ledger.CLIENT_SERVER and r.status == ledger.DONE]
     last = max(returned, key=lambda r: r.end_s)
-    assert last.round == 3
     assert session.world.now == pytest.approx(last.end_s, rel=1e-8)
+    assert max(r.round for r in returned) == 3
+    first_downs = [r for r in session.world.ledger.rows if r.hop == ledger.SERVER_CLIENT and r.round == 1]
+    assert sum(r.round == 1 for r in returned) == len(first_downs) == 4  # nobody is cut off on a first pass
     cut = [r for r in session.world.ledger.rows if r.status == ledger.BROKEN]
-    assert cut
-    assert all(r.end_s == session.world.now for r in cut)
+    assert all(r.end_s == session.world.now and r.round > 1 for r in cut)
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        (),
+        (SLOW, "topology.transport=tcp"),
+        (SLOW, "method.local.kind=scaffold", "method.training.loops=2"),
+        (
+            "topology.devices={raspberry-pi-4b: 0.5, raspberry-pi-3b-plus: 0.5}",
+            "topology.links.peer={bandwidth: 5 Mbit/s}",
+        ),
+    ],
+)
+def test_with_a_window_of_one_round_it_is_fedseq_bit_for_bit(small: Small, world: tuple[str, ...]) -> None:
+    one = played(small(*ASYNC, "method.share=0.5", "method.window=1", "stop.rounds=5", *world))
+    other = played(
+        small("method=fedavg", *BASE, "method.sampling={kind: uniform, share: 0.5}", "stop.rounds=5", *world)
+    )
+    assert len(one.metrics) == 6
+    for row, same in zip(one.metrics, other.metrics, strict=True):
+        assert (row["accuracy"], row["loss"], row["bytes_total"]) == (
+            same["accuracy"],
+            same["loss"],
+            same["bytes_total"],
+        )
+        assert row == pytest.approx(same, rel=1e-12)  # a clock on which passes can be cut off rounds otherwise
+    assert one.lab.asked == other.lab.asked
+
+
+@pytest.mark.parametrize(
+    ("window", "every", "rounds", "evaluated"),
+    [(5, 2, 20, [0, 5, 10, 15, 20]), (3, 4, 12, [0, 6, 9, 12]), (2, 7, 16, [0, 8, 14, 16]), (4, 4, 9, [0, 4, 8, 9])],
+)
+def test_it_is_evaluated_as_soon_as_a_multiple_has_been_passed(
+    small: Small, window: int, every: int, rounds: int, evaluated: list[int]
+) -> None:
+    session = played(
+        small(
+            *ASYNC, "method.share=0.25", f"method.window={window}", f"evaluate.every={every}", f"stop.rounds={rounds}"
+        )
+    )
+    assert [m["round"] for m in session.metrics] == evaluated
 
 
 def test_a_group_works_on_one_model_at_a_time(small: Small) -> None:

@@ -151,7 +151,7 @@ def test_members_that_agree_stay_together_unless_they_are_to_be_alone(small: Sma
     session = played(small(*HICFL, "method.finer={after: 4, levels: null}", "stop.rounds=30"))
     assert session.metrics[-1]["clusters"] > 2
     assert session.metrics[-1]["purity"] == 1
-    once = played(small(*HICFL, "method.finer={after: 4, levels: 1}", "stop.rounds=30"))
+    once = played(small(*HICFL, "method.finer={after: 4, levels: 1}", "stop.rounds=15"))
     assert once.metrics[-1]["clusters"] == 4
     alone = [r for r in session.tables["clusters"] if r["size"] == 1]
     assert alone  # and a cluster of one client goes on to the end

@@ -239,7 +239,7 @@ def test_sets_are_as_s1_describes_them(small: Small) -> None:
 
     visit = metrics("virtual-target", size=4, groups=9)
     fedseq = metrics("greedy-distant", size=4, groups=9)
-    hier = metrics("hierarchical", groups=9)
+    hier = metrics("hierarchical", size=4, groups=9)
     random = metrics("random", size=4)
     assert visit["vts"] > max(fedseq["vts"], random["vts"]) > hier["vts"]
     assert visit["inter_cs_mean"] > fedseq["inter_cs_mean"] > random["inter_cs_mean"] > hier["inter_cs_mean"]

@@ -83,6 +83,30 @@ def test_under_the_cloud_the_cloud_computes(small: Small) -> None:
     assert set(session.groupings[0].aggregators) == {"cloud"}
 
 
+@pytest.mark.parametrize(
+    "faults", [(), ("faults=[{kind: client-crash, at: [1000 d]}]",)], ids=["together", "one by one"]
+)
+def test_clients_that_stay_out_neither_train_nor_send_models(small: Small, faults: tuple[str, ...]) -> None:
+    rule = (
+        "method.formation={kind: cov, min_size: 3, max_cov: 9.0, leftover: out}"  # three of the four clients of an edge
+    )
+    session = played(small(rule, "method.sampling=all", "stop.rounds=3", *faults))
+    assert [g.outside for g in session.groupings] == [2]
+    inside = [set(), set()]
+    for row in session.world.ledger.rows:
+        if row.kind == ledger.COMPUTE and row.what == "training":
+            inside[0].add(row.who)
+        if row.hop == ledger.CLIENT_SERVER and row.what != "label-counts":
+            inside[1].add(row.who)
+    assert len(inside[0]) == len(inside[1]) == 6
+    assert session.groupings[0].samples.sum() < session.lab.clients.label_counts.sum()
+    anew = played(
+        small(rule, "method.sampling=all", "stop.rounds=6", "method.schedule={kind: every, rounds: 1}", *faults)
+    )
+    trained = {r.who for r in anew.world.ledger.rows if r.kind == ledger.COMPUTE and r.what == "training"}
+    assert len(trained) > 6  # formed anew, others are left
+
+
 def test_rules_without_arithmetic_cost_nothing(small: Small) -> None:
     for formation in ("all", "single", "{kind: random, size: 2}"):
         assert formations(played(small(f"method.formation={formation}", "stop.rounds=1"))) == []

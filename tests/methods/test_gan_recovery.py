@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from emulator.errors import InputError, ScenarioError
 from emulator.learning.facts import ClientFacts
 from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory
+from emulator.learning.recipes import LocalTraining, Trained
 from emulator.replay import open_source, replay
 from emulator.run import execute
 from emulator.run_folder import files_of
@@ -55,6 +57,44 @@ def test_models_are_attacked_when_they_first_reach_an_accuracy_and_the_run_does_
     said = stated(attacked)
     assert said.pop("attack") == {"kind": "gan-recovery", "client": 3, "attacked": 3, "not_reached": [0.99]}
     assert said == stated(clean)
+
+
+def test_in_a_chain_it_sees_the_very_model_that_its_predecessor_handed_on(
+    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chains = (
+        *LEARNS, "method=fedavg", "topology.edges=0", "method.training=sequential", "method.formation={kind: random, size: 5}",
+        "method.sampling={kind: uniform, share: 1.0}", "method.group_operation=none",
+    )  # fmt: skip
+    seen: list[str] = []
+    trained: dict[tuple[int, int], tuple[str, str]] = {}  # by round and client: what it received, and what it handed on
+    measure, train = Lab.measure, Lab.train
+
+    def spied_measure(lab: Lab, measurement: Any, models: Any, client: int | None = None) -> np.ndarray:
+        seen.append(models[0].key)
+        return measure(lab, measurement, models, client)
+
+    def spied_train(lab: Lab, training: LocalTraining) -> Trained:
+        found = train(lab, training)
+        assert isinstance(training.client, int)
+        trained[training.round, training.client] = (training.model.key, found.model.key)
+        return found
+
+    monkeypatch.setattr(Lab, "measure", spied_measure)
+    monkeypatch.setattr(Lab, "train", spied_train)
+    inside = attack("[0.01]", client=3).replace("at:", "sees: predecessor, at:")
+    execute(small(*chains, inside), tmp_path / "attacked", Memo(None), max_workers=1)
+    monkeypatch.undo()
+    at = int(load_run(tmp_path / "attacked").recovered["round"].iloc[0])
+    ledger = load_run(tmp_path / "attacked").ledger
+    handed = ledger[(ledger["hop"] == "client-client") & (ledger["peer"] == "client-3") & (ledger["round"] == at)]
+    predecessor = int(str(handed["who"].iloc[0]).removeprefix("client-"))
+    assert seen == [trained[at, predecessor][1]] == [trained[at, 3][0]]
+    execute(small(*chains), tmp_path / "clean", Memo(None), max_workers=1)
+    for name in ("metrics.csv", "ledger.parquet", "energy.csv"):
+        assert (tmp_path / "clean" / name).read_bytes() == (tmp_path / "attacked" / name).read_bytes()
+    with pytest.raises(InputError, match=r"attacks\.sees.*no client of this method gets a model from another"):
+        execute(small(*LEARNS, inside), tmp_path / "no-chain", Memo(None), max_workers=1)
 
 
 def test_what_was_recovered_is_remembered_and_replayed(small: Small, tmp_path: Path) -> None:

@@ -175,3 +175,43 @@ def test_other_local_rules_work_in_chains(small: Small, rule: str) -> None:
     assert other.metrics[-1]["bytes_total"] == vectors * plain.metrics[-1]["bytes_total"]
     assert other.metrics[-1]["loss"] != plain.metrics[-1]["loss"]
     assert other.metrics[-1]["loss"] < other.metrics[0]["loss"]
+
+
+@pytest.mark.parametrize(
+    "formation",
+    [
+        "{kind: virtual-target, size: 2, groups: 2}",
+        "{kind: hierarchical, size: 2, groups: 2}",
+        "{kind: greedy-distant, size: 2, groups: 2}",
+    ],
+)
+def test_sets_may_be_formed_anew_by_what_was_estimated_once(small: Small, formation: str) -> None:
+    # Two sets of two of eight clients: who begins a set, or is taken of a cluster, is drawn, so others take part in time.
+    make = (*CHAINS, "topology.edges=2", "data.public=2", "method.aggregator=any-edge", f"method.formation={formation}",
+            "method.estimator={kind: signature, epochs: 1, batch_size: 4, learning_rate: 0.1}", "stop.rounds=8")  # fmt: skip
+
+    def sets(session: Session) -> dict[int, set[frozenset[str]]]:
+        trained: dict[tuple[int, int], set[str]] = {}
+        for r in session.world.ledger.rows:
+            if r.kind == ledger.COMPUTE and r.what == "training":
+                trained.setdefault((r.round, r.group), set()).add(r.who)
+        return {t: {frozenset(members) for (u, _), members in trained.items() if u == t} for t in range(1, 9)}
+
+    fixed, anew = (played(small(*make, f"method.schedule={s}")) for s in ("fixed", "{kind: every, rounds: 2}"))
+    assert all(of_round == sets(fixed)[1] for of_round in sets(fixed).values())
+    changing = sets(anew)
+    assert changing[1] == sets(fixed)[1]
+    assert all(changing[t] == changing[t + 1] for t in (1, 3, 5, 7))
+    assert len({frozenset(of_round) for of_round in changing.values()}) > 1
+    taking_part = {client for of_round in changing.values() for members in of_round for client in members}
+    assert len(taking_part) > 4
+    for of_round in changing.values():
+        assert sorted(map(len, of_round)) == [2, 2]
+        assert len(frozenset[str]().union(*of_round)) == 4
+    for session in (fixed, anew):  # everybody is asked once, and who forms sets anew asks for nothing
+        assert Counter(r.what for r in session.world.ledger.rows if r.round == 0) == Counter(
+            r.what for r in fixed.world.ledger.rows if r.round == 0
+        )
+        assert sum(r.what == "pretraining" and r.kind == ledger.COMPUTE for r in session.world.ledger.rows) == 8
+    assert exchanges(anew) == exchanges(fixed)
+    assert [grouping.round for grouping in anew.groupings] == [1, 3, 5, 7]

@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from emulator.contracts.learning import LocalRuleChoice
-from emulator.contracts.methods import Reading
+from emulator.contracts.methods import Halves, Reading
 from emulator.learning.facts import ModelFacts
 from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory
 from emulator.learning.recipes import Handle, LocalTraining
 from emulator.learning.recipes import Handle as AnyHandle
 from emulator.methods.merging import clusters_to_merge
-from emulator.methods.splitting import ConvergenceParams, Record, ReferenceParams, Watch, convergence, matrix, reference
+from emulator.methods.splitting import (
+    ConvergenceParams,
+    Record,
+    ReferenceParams,
+    Sides,
+    Watch,
+    convergence,
+    matrix,
+    reference,
+)
 from emulator.registry import NoParams
 from emulator.rng import stream
 from emulator.scenario import Loaded
@@ -92,8 +104,19 @@ class Vectors:
         self.cosines = 0
         size = len(vectors[0])
         self.model_facts = ModelFacts(size, size, 1.0, size, (("layer", size),))
+        self.clients = SimpleNamespace(samples=np.ones(len(vectors), dtype=np.int64))
+
+    def combine(self, handles: Sequence[AnyHandle], weights: Sequence[float]) -> Handle:
+        mean = Handle(f"m{len(self.of)}")
+        self.of[mean.key] = sum(w * self.of[h.key] for h, w in zip(handles, weights, strict=True))
+        return mean
+
+    def measure_all(self, kind: str, subjects: Sequence[tuple[Sequence[AnyHandle], None]]) -> list[np.ndarray]:
+        return [self.measure(kind, handles) for handles, _ in subjects]
 
     def measure(self, kind: str, handles: Sequence[AnyHandle]) -> np.ndarray:
+        if kind == "length":
+            return np.array([np.linalg.norm(self.of[handles[0].key])])
         assert kind == "cosines"
         first, *others = [self.of[h.key] for h in handles]
         self.cosines += len(others)
@@ -181,6 +204,78 @@ def test_convergence_is_a_small_mean_and_a_large_member() -> None:
     for mean, longest, ripe in ((0.99, 5.0, True), (1.01, 5.0, False), (0.5, 1.9, False), (0.5, 2.1, True)):
         watch.largest, watch.lengths = 10.0, (mean, longest)
         assert convergence(watch, params).ripe is ripe
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    sizes=st.tuples(st.integers(1, 5), st.integers(1, 5)),
+    samples=st.lists(st.integers(1, 9), min_size=10, max_size=10),
+)
+@settings(max_examples=60, deadline=None)
+def test_what_sides_have_in_common_are_mean_products_of_two_members(
+    seed: int, sizes: tuple[int, int], samples: list[int]
+) -> None:
+    """In linear work it is what all pairs would give."""
+    vectors = stream(seed, "vectors").normal(size=(sum(sizes), 4))
+    watch, lab = watched(vectors.tolist())
+    n = lab.clients.samples = np.array(samples[: sum(sizes)])
+    halves = Halves(list(range(sizes[0])), list(range(sizes[0], sum(sizes))), None, 0, 0.0)
+    found = watch.sides(halves)
+    assert lab.cosines == sum(sizes) + 1
+    sums, weights = [0.0, 0.0], [0.0, 0.0]
+    for i, own in itertools.product(range(sum(sizes)), (True, False)):
+        others = [j for j in range(sum(sizes)) if j != i and ((i in halves.like) == (j in halves.like)) == own]
+        products = [float(n[i] * n[j] * (vectors[i] @ vectors[j])) for j in others]
+        sums[own] += sum(products)
+        weights[own] += float(sum(n[i] * n[j] for j in others))
+    assert found.across == pytest.approx(sums[False] / weights[False])
+    if weights[True]:
+        assert found.within == pytest.approx(sums[True] / weights[True])
+    else:
+        assert found.within is None
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.5, 2.0])
+@pytest.mark.parametrize(("angle", "agree"), [(0, True), (45, True), (75, False), (90, False), (180, False)])
+def test_sides_agree_below_60_degrees_whatever_the_noise(noise: float, angle: float, agree: bool) -> None:
+    """A constant cannot tell: noise of twice the length makes the mean update of one cluster short, too."""
+    rng, dimensions = stream(3, "sides"), 4000
+    ways = np.zeros((2, dimensions))
+    ways[0, 0], ways[1, :2] = 1, (np.cos(np.radians(angle)), np.sin(np.radians(angle)))
+    vectors = [ways[i // 6] + noise * rng.normal(size=dimensions) / np.sqrt(dimensions) for i in range(12)]
+    watch, _ = watched([v.tolist() for v in vectors])
+    sides = watch.sides(Halves(list(range(6)), list(range(6, 12)), None, 0, 0.0))
+    assert sides.within == pytest.approx(1, abs=0.15)
+    assert sides.across == pytest.approx(np.cos(np.radians(angle)), abs=0.15)
+    assert sides.agree is agree
+
+
+@pytest.mark.parametrize(
+    ("within", "across", "agree"),
+    [
+        (None, -1.0, True),  # two members: nothing tells a cluster from noise
+        (-0.1, -0.3, True),  # members of a side have nothing in common
+        (0.2, 0.1, False),
+        (0.2, 0.11, True),
+    ],
+)
+def test_noise_is_no_cluster(within: float | None, across: float, agree: bool) -> None:
+    assert Sides(within, across, 0.0).agree is agree
+
+
+def test_a_kept_record_goes_on_and_selects_weights_by_its_latest_updates() -> None:
+    record = Record()
+    for number in range(5):
+        record.add(Handle(f"u{number}"))
+    record.stabilities.append(np.ones(2))
+    assert [h.key for h in record.selecting] == ["u0", "u1"]
+    kept = record.kept()
+    assert [h.key for h in kept.latest] == ["u2", "u3", "u4"]
+    assert [h.key for h in kept.selecting] == ["u3", "u4"]
+    kept.add(Handle("u5"))
+    kept.stabilities.append(np.ones(2))
+    assert [h.key for h in kept.selecting] == ["u3", "u4"]
+    assert (len(record.latest), record.latest[-1].key, len(record.stabilities)) == (3, "u4", 1)
 
 
 def test_stability_may_be_judged_by_the_mean_over_members(small: Small) -> None:

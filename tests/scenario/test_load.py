@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from emulator import yamlfile
 from emulator.errors import InputError, ScenarioError
-from emulator.scenario import Loaded, Scenario, bundled, dump, load, loads
+from emulator.scenario import Loaded, Scenario, bundled, dump, load, loads, sharing
 from emulator.scenario.json_schema import json_schema
 from emulator.scenario.load import find
 from emulator.scenario.presets import CARRIED_OVER, merge_settings, presets
@@ -143,7 +143,7 @@ def test_a_resolved_scenario_says_everything() -> None:
         "trace": None,
     }
     assert written["method"]["preset"] == "group-fel"
-    assert written["method"]["formation"] == {"kind": "cov", "min_size": 5, "max_cov": 0.5}
+    assert written["method"]["formation"] == {"kind": "cov", "min_size": 5, "leftover": "join", "max_cov": 0.5}
     assert written["data"]["partition"] == {"kind": "iid", "samples_per_client": None}
 
 
@@ -221,6 +221,34 @@ def test_against_carries_over_what_the_own_preset_says() -> None:
         assert getattr(other.scenario.method.params, slot) == getattr(own.scenario.method.params, slot), slot
     flat = own.against("fedavg").scenario.method.params
     assert (flat.group_rounds, flat.local.params.epochs) == (1, 2)  # under the cloud a group round is a round
+
+
+@pytest.mark.parametrize("name", ["quickstart", "group-fel/small", "fedseq/small"])
+def test_a_preset_named_on_the_command_line_is_the_method_of_a_comparison(name: str) -> None:
+    loaded, same = load(name), 0
+    for preset in presets():
+        change = f"method={preset}"
+        try:
+            other = loaded.against(preset).scenario.method
+        except ScenarioError:  # the scenario does not suit it
+            continue
+        assert load(name, sharing(name, [change])).scenario.method == other
+        later = load(name, sharing(name, ["seed=3", change, "method.local.epochs=7"])).scenario
+        assert (later.seed, later.method.params.local.params.epochs) == (3, 7)
+        same += 1
+    assert same >= 5
+    assert sharing(name, ["stop.rounds=3", "method={preset: fedavg}"]) == ["stop.rounds=3", "method={preset: fedavg}"]
+
+
+def test_against_keeps_the_local_rule_of_the_other_method_and_shares_its_step_size() -> None:
+    own = load("group-fel/small")
+    for preset, rule in (("fedprox", "fedprox"), ("scaffold", "scaffold"), ("group-fedavg", "sgd")):
+        local = own.against(preset).scenario.method.params.local
+        assert (local.kind, local.params.epochs, local.params.batch_size) == (rule, 2, 10)
+    proximal = load("group-fel/small", ["method={preset: fedprox, local: {mu: 0.3, epochs: 4}}"])
+    assert proximal.against("fedprox").scenario.method.params.local.params.mu == 0.3
+    assert proximal.against("group-fel").scenario.method.params.local.kind == "sgd"
+    assert own.against("fedcyclic").scenario.method.params.group_operation.kind == "none"  # a chain has none
 
 
 def test_against_leaves_the_scenario_as_it_was() -> None:

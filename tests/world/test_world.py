@@ -103,7 +103,7 @@ def test_a_group_operation_is_quadratic_in_the_size_of_the_group(small: Callable
 def test_an_operation_uses_the_curve_of_the_members_own_device() -> None:
     pi = find_profile("raspberry-pi-4b")
     curve = pi.group_operations["secure-aggregation"]
-    meeting = Meeting(pi, find_profile("edge-server"), 7, 1000)
+    meeting = Meeting(pi, find_profile("edge-server"), 7, 100_000)
     assert secure_aggregation(meeting, SecureAggregationParams()).seconds == curve.a + 7 * curve.b + 49 * curve.c > 0
     double = pi.group_operations["scaffold-secure-aggregation"]
     twice = secure_aggregation(replace(meeting, vectors=2), SecureAggregationParams()).seconds

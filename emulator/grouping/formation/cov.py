@@ -21,7 +21,7 @@ from pydantic import Field
 
 from emulator.contracts.grouping import FormationFacts, formations
 from emulator.grouping import quality
-from emulator.grouping.leftovers import spread
+from emulator.grouping.leftovers import settle
 from emulator.grouping.pool import GrowingGroup, Pool, Step
 from emulator.grouping.sizes import LeastSize
 from emulator.grouping.view import ClientView
@@ -50,8 +50,9 @@ def cov(clients: ClientView, rng: np.random.Generator, params: CovParams) -> lis
     """Greedy groups of balanced labels: a random client, then always the one that gives the least CoV.
 
     Groups come in the order in which they were formed. Where the clients that are left at the end do not make
-    a group of ``min_size``, each of them (in ascending order) joins the group whose CoV it raises least. So
-    no group is smaller than ``min_size`` unless there are fewer clients than that.
+    a group of ``min_size``, each of them (in ascending order) joins the group whose CoV it raises least, or with
+    ``leftover: out`` they stay out; S2 does not say which. So no group is smaller than ``min_size`` unless there
+    are fewer clients than that.
     """
     # Of m·S2/N². From the decimal number that the user wrote: the float nearest to 0.3 is less than 3/10.
     limit = 1 + Fraction(str(params.max_cov)) ** 2
@@ -67,8 +68,7 @@ def cov(clients: ClientView, rng: np.random.Generator, params: CovParams) -> lis
             group.add(pool, step)
         groups.append(sorted(group.members))
         pool.compact()
-    if len(groups) > 1 and len(groups[-1]) < params.min_size:
-        spread(groups.pop(), groups, clients.label_counts, quality.cov)
+    settle(groups, params, clients.label_counts, quality.cov)
     return groups
 
 

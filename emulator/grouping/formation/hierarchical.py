@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from emulator.contracts.grouping import Distance, FormationFacts, formations
 from emulator.grouping.formation.limits import Least, least_clients, most_groups, too_many
-from emulator.grouping.view import ClientView
+from emulator.grouping.view import ClientView, Floats
 from emulator.registry import Params, Scale
 
 
@@ -23,7 +23,8 @@ class HierarchicalParams(Params):
     )
     size: Least | None = Field(
         None,
-        description="exactly so many clients in a group (k); who is left over stays out. Without it sizes are free",
+        description="exactly so many clients of each cluster (k), or else the nearest; who is left over stays out. "
+        "Without it sizes are free",
     )
     linkage: Literal["average", "complete", "single"] = Field(
         "average", description="distance of two clusters: the mean, the largest or the smallest between their clients"
@@ -57,30 +58,39 @@ class HierarchicalParams(Params):
 def hierarchical(clients: ClientView, rng: np.random.Generator, params: HierarchicalParams) -> list[list[int]]:
     """Like clients together: the two nearest clusters are merged until so many groups are left.
 
-    Groups may differ much in size. With ``size`` all clients are merged into one tree, and its leaves, in which like clients
-    stand beside each other, are cut into groups of that size. Groups come in the order of their lowest client number. A
-    distance that is not symmetric counts with the mean of both directions.
+    Groups may differ much in size. With ``size``, each group has so many clients of its own cluster, drawn at random where
+    it has more. A cluster that has fewer is filled with those clients that are nearest to it on average and that no group
+    has; others stay out. Groups come in the order of their lowest client number. A distance that is not symmetric counts
+    with the mean of both directions.
     """
     n = len(clients.samples)
-    if params.size is not None and n > 1:
-        return _of_size(clients, params, max(1, most_groups(params.size, params.groups, n)), params.size)
-    groups = min(params.groups or n, n)
+    groups = min(params.groups or n, n) if params.size is None else max(1, most_groups(params.size, params.groups, n))
     if n < 2 or groups == n:
         return [[client] for client in range(n)]
+    distances = params.distance(clients.learnt, clients.learnt)
+    distances = (distances + distances.T) / 2
+    clusters = _clusters(distances, groups, params.linkage)
+    return clusters if params.size is None else _of_size(clusters, distances, params.size, rng)
+
+
+def _clusters(distances: Floats, count: int, linkage: str) -> list[list[int]]:
+    """So many clusters of like clients, in the order of their lowest client number."""
     from sklearn.cluster import AgglomerativeClustering
 
-    distances = params.distance(clients.learnt, clients.learnt)
-    clustering = AgglomerativeClustering(groups, metric="precomputed", linkage=params.linkage)
-    labels = clustering.fit((distances + distances.T) / 2).labels_
-    return sorted(np.flatnonzero(labels == label).tolist() for label in range(groups))
+    labels = AgglomerativeClustering(count, metric="precomputed", linkage=linkage).fit(distances).labels_
+    return sorted(np.flatnonzero(labels == label).tolist() for label in range(count))
 
 
-def _of_size(clients: ClientView, params: HierarchicalParams, groups: int, size: int) -> list[list[int]]:
-    from scipy.cluster.hierarchy import leaves_list, linkage
-    from scipy.spatial.distance import squareform
-
-    distances = params.distance(clients.learnt, clients.learnt)
-    distances = np.maximum((distances + distances.T) / 2, 0.0)
-    np.fill_diagonal(distances, 0.0)
-    order = leaves_list(linkage(squareform(distances, checks=False), params.linkage)).tolist()
-    return sorted(sorted(order[g * size : (g + 1) * size]) for g in range(groups))
+def _of_size(clusters: list[list[int]], distances: Floats, size: int, rng: np.random.Generator) -> list[list[int]]:
+    """So many clients of each cluster, and of those that are left the nearest where a cluster has too few."""
+    groups = [
+        rng.choice(cluster, size, replace=False).tolist() if len(cluster) > size else cluster for cluster in clusters
+    ]
+    free = sorted({client for cluster in clusters for client in cluster}.difference(*groups))
+    filled: list[list[int]] = []
+    for members in groups:
+        nearest = np.argsort(distances[np.ix_(free, members)].mean(axis=1), kind="stable")[: size - len(members)]
+        joining = [free[position] for position in nearest]
+        free = [client for client in free if client not in joining]
+        filled.append(sorted(members + joining))
+    return sorted(filled)

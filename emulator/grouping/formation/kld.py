@@ -15,7 +15,7 @@ import numpy as np
 from emulator.contracts.grouping import FormationFacts, formations
 from emulator.grouping import quality
 from emulator.grouping.formation import LOGARITHM_FLOPS
-from emulator.grouping.leftovers import spread
+from emulator.grouping.leftovers import settle
 from emulator.grouping.sizes import LeastSize
 from emulator.grouping.view import ClientView, Counts, Floats
 
@@ -44,7 +44,8 @@ def kld(clients: ClientView, rng: np.random.Generator, params: KldParams) -> lis
     """Greedy groups that look like the fleet: a random client, then always the one with which KL is least (SHARE).
 
     A group is full with ``min_size`` clients. Clients that are left at the end join the groups whose
-    divergence they raise least. Of several equally good clients the one with the lowest number is taken.
+    divergence they raise least, or stay out (``leftover``). Of several equally good clients the one with the lowest number is
+    taken.
     """
     fleet = clients.label_counts.sum(axis=0) if clients.fleet_counts is None else clients.fleet_counts
     pool = _Pool(clients.label_counts, fleet)
@@ -54,8 +55,7 @@ def kld(clients: ClientView, rng: np.random.Generator, params: KldParams) -> lis
         while len(pool.members) < min(params.min_size, len(pool.numbers)):
             pool.take(int(pool.divergences().argmin()))
         groups.append(pool.close())
-    if len(groups) > 1 and len(groups[-1]) < params.min_size:
-        spread(groups.pop(), groups, clients.label_counts, lambda counts: quality.kld(counts, fleet))
+    settle(groups, params, clients.label_counts, lambda counts: quality.kld(counts, fleet))
     return groups
 
 

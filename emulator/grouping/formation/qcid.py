@@ -17,7 +17,7 @@ from pydantic import Field
 from emulator.contracts.grouping import FormationFacts, formations
 from emulator.grouping import quality
 from emulator.grouping.formation import LOGARITHM_FLOPS
-from emulator.grouping.leftovers import spread
+from emulator.grouping.leftovers import settle
 from emulator.grouping.pool import GrowingGroup, Pool
 from emulator.grouping.sizes import LeastSize
 from emulator.grouping.view import ClientView, Floats
@@ -46,7 +46,7 @@ def qcid(clients: ClientView, rng: np.random.Generator, params: QcidParams) -> l
     """Groups drawn client by client, the likelier the more balanced the labels of the group become (Fed-CBS).
 
     A group is full with ``min_size`` clients. Clients that are left at the end join the groups whose
-    imbalance they raise least.
+    imbalance they raise least, or stay out (``leftover``).
     """
     pool = Pool(clients.label_counts)
     groups: list[list[int]] = []
@@ -57,9 +57,8 @@ def qcid(clients: ClientView, rng: np.random.Generator, params: QcidParams) -> l
             group.add(pool, pool.step(_drawn(_imbalances(pool, group), power, rng)))
         groups.append(sorted(group.members))
         pool.compact()
-    if len(groups) > 1 and len(groups[-1]) < params.min_size:
-        # CoV² is m times the imbalance.
-        spread(groups.pop(), groups, clients.label_counts, lambda counts: quality.cov(counts) ** 2)
+    # CoV² is m times the imbalance.
+    settle(groups, params, clients.label_counts, lambda counts: quality.cov(counts) ** 2)
     return groups
 
 

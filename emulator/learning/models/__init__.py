@@ -6,5 +6,5 @@ model cannot take such samples, `emulator.errors.InputError` is raised with the 
 
 But for those of texts, the two of torchvision and the user's own, all models are trees of ``nn.Sequential`` and
 `emulator.learning.blocks.Residual` over plain layers (Conv2d, Linear, ReLU, MaxPool2d, AdaptiveAvgPool2d,
-Flatten, Dropout, GroupNorm, BatchNorm2d), so that they can be taken apart and put together anew.
+Flatten, Dropout, GroupNorm, BatchNorm), so that they can be taken apart and put together anew.
 """

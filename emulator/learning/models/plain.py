@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 Width = Annotated[int, Field(ge=1, le=1_000_000)]
 Shape = tuple[int, ...]
+Biases = Literal["all", "hidden", "none"]
 
 
 class MlpParams(Params):
@@ -85,18 +86,31 @@ def cnn_fedseq(shape: Shape, classes: int, params: NoParams) -> nn.Module:
     return _cnn("cnn-fedseq", shape, classes, _unpadded((64, 64), (384, 192)))
 
 
-@models.register("cnn-hfldd")
-def cnn_hfldd(shape: Shape, classes: int, params: NoParams) -> nn.Module:
-    """Four 3×3 convolutions and three layers with the 1,020,160 parameters that S5 §V-A has for CIFAR-10.
+class HflddParams(Params):
+    """Which reading of S5's network."""
 
-    S5 prints the number and not the layers. It is a multiple of 256, so that with the usual widths the last layer cannot have
-    biases. Of the networks without normalisation in which 2×2 max-pooling follows every convolution (3×3 or 5×5), with at most
-    two hidden layers, and with powers of two from 16 to 1024 as widths, which do not shrink from convolution to convolution
-    nor grow from layer to layer, only this one has that number: convolutions of 16, 64, 128 and 128 channels with biases,
-    then layers of 1024, 256 and the classes without.
+    norm: Literal["batch", "none"] = Field(
+        "batch",
+        description="after every layer but the last, as S5 Fig. 4 names it, or no normalisation and other widths",
+    )
+
+
+@models.register("cnn-hfldd", HflddParams)
+def cnn_hfldd(shape: Shape, classes: int, params: HflddParams) -> nn.Module:
+    """Convolutions, BatchNorm and three layers with the 1,020,160 parameters that S5 §V-A has for CIFAR-10.
+
+    A reading: S5 prints the number and the kinds of layers, not their widths. The number is a multiple of 256, so that with the
+    usual widths the last layer cannot have biases. Searched were two to six 3×3 or 5×5 convolutions, 2×2 max-pooling
+    after each or every second, up to two hidden layers, powers of two as widths, which do not shrink from convolution to
+    convolution nor grow from layer to layer. With BatchNorm after every layer but the last, only this one has that number: 3×3
+    convolutions of 16, 32, 64, 128 and 512 channels, then layers of 512, 128 and the classes, of which the last has no
+    biases. Without any (``norm: none``) it is 16, 64, 128 and 128 channels, then 1024, 256 and the classes without biases.
     """
-    layers = CnnParams(channels=(16, 64, 128, 128), hidden=(1024, 256))
-    return _cnn("cnn-hfldd", shape, classes, layers, biases=False)
+    if params.norm == "none":
+        layers = CnnParams(channels=(16, 64, 128, 128), hidden=(1024, 256))
+        return _cnn("cnn-hfldd", shape, classes, layers, biases="none")
+    layers = CnnParams(channels=(16, 32, 64, 128, 512), hidden=(512, 128))
+    return _cnn("cnn-hfldd", shape, classes, layers, biases="hidden", norm=True)
 
 
 @models.register("cnn-mnist")
@@ -121,8 +135,10 @@ def _unpadded(channels: tuple[int, ...], hidden: tuple[int, ...] = ()) -> CnnPar
     return CnnParams(channels=channels, kernel=5, padding="none", pool=2, hidden=hidden, dropout=0.0)
 
 
-def _cnn(name: str, shape: Shape, classes: int, params: CnnParams, biases: bool = True) -> nn.Module:
-    """``biases`` says whether the layers after the convolutions have some."""
+def _cnn(
+    name: str, shape: Shape, classes: int, params: CnnParams, biases: Biases = "all", norm: bool = False
+) -> nn.Module:
+    """``biases`` says which layers after the convolutions have some, ``norm`` puts BatchNorm after all layers but the last."""
     from torch import nn
 
     lost = params.kernel - 1 if params.padding == "none" else 0
@@ -135,24 +151,29 @@ def _cnn(name: str, shape: Shape, classes: int, params: CnnParams, biases: bool 
     before, rows, columns = fitted(name, shape, side_after)
     layers: list[nn.Module] = []
     for channels in params.channels:
-        layers += [
-            nn.Conv2d(before, channels, params.kernel, padding=(params.kernel - 1 - lost) // 2),
-            nn.ReLU(),
-        ]
+        layers.append(nn.Conv2d(before, channels, params.kernel, padding=(params.kernel - 1 - lost) // 2))
+        if norm:
+            layers.append(nn.BatchNorm2d(channels))
+        layers.append(nn.ReLU())
         if params.pool > 1:
             layers.append(nn.MaxPool2d(params.pool))
         before = channels
-    dense = _dense(before * rows * columns, params.hidden, classes, params.dropout, biases)
+    dense = _dense(before * rows * columns, params.hidden, classes, params.dropout, biases, norm)
     return nn.Sequential(*layers, nn.Flatten(), *dense)
 
 
-def _dense(inputs: int, hidden: Sequence[int], classes: int, dropout: float, biases: bool = True) -> list[nn.Module]:
+def _dense(
+    inputs: int, hidden: Sequence[int], classes: int, dropout: float, biases: Biases = "all", norm: bool = False
+) -> list[nn.Module]:
     from torch import nn
 
     layers: list[nn.Module] = []
     for width in hidden:
-        layers += [nn.Linear(inputs, width, biases), nn.ReLU()]
+        layers.append(nn.Linear(inputs, width, biases != "none"))
+        if norm:
+            layers.append(nn.BatchNorm1d(width))
+        layers.append(nn.ReLU())
         if dropout > 0:
             layers.append(nn.Dropout(dropout))
         inputs = width
-    return [*layers, nn.Linear(inputs, classes, biases)]
+    return [*layers, nn.Linear(inputs, classes, biases == "all")]

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from emulator.learning.recipes import Handle
     from emulator.methods.cluster_models import Clusters
     from emulator.methods.training import Group
 
@@ -21,6 +22,9 @@ class Attack:
 
     def formed(self, groups: Sequence[Group]) -> None:
         """Groups were formed, from all clients; they are about to train."""
+
+    def handed_on(self, round: int, client: int, model: Handle) -> None:  # noqa: A002
+        """In a chain, a client has received a model from another client, and is about to train it."""
 
     def evaluated(self, round: int, clusters: Clusters, accuracy: float) -> None:  # noqa: A002
         """The models of a round were evaluated; ``accuracy`` is the mean over clients, nan where it is not known."""
