@@ -168,6 +168,12 @@ class Run:
         """What the run was to spend at most, in SI units, by the names in `emulator.scenario.budget.SPENT`; mostly empty."""
         return dict(self.summary.get("budget", {}))
 
+    @property
+    def accuracy_last_rounds(self) -> float:
+        """The mean accuracy (a share) over the run's last rounds (``evaluate.last_rounds``); nan where it does not say."""
+        found = self.summary.get("last_rounds", {}).get("accuracy")
+        return math.nan if found is None else float(found)
+
     @cached_property
     def manifest(self) -> dict[str, Any]:
         """How the run was made: versions, command, machine; empty where the folder has none."""

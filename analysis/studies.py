@@ -20,7 +20,7 @@ from analysis.drops import DROP, with_drops
 from analysis.quantities import accuracy_text, bytes_text, cost_text, time_text
 from analysis.runs import COLUMNS, COMPLETE, GROUPINGS, Run, load_run
 from analysis.seeds import mean_and_interval
-from analysis.tables import AT_BUDGET, NOT_REACHED, first_reach, with_budget
+from analysis.tables import AT_BUDGET, LAST_ROUNDS, NOT_REACHED, first_reach, with_budget
 from analysis.texttable import TextTable
 from emulator.errors import InputError
 from emulator.files import read_json, replacing, write_text
@@ -57,10 +57,11 @@ class StudyResults:
     """A study as its folder tells it.
 
     ``table`` has a row for each evaluation of each complete run: ``run``, what is varied (``columns``), ``method``, ``seed``, and
-    the metrics (see `analysis.runs.COLUMNS`), the figures of its last groups (`GROUPS`), those of its clusters (`CLUSTERED`),
-    what accuracy it loses, where the study has a baseline (`DROP`), and its accuracy at the budget (`AT_BUDGET`), where the study
-    or its runs have one. Where a key was tuned, a column ``tuned_...`` has the chosen value. ``missing`` are the runs that are
-    not complete. ``folders`` are the folders of the others, by ``run``. ``stated`` are the claims of the study.
+    the metrics (see `analysis.runs.COLUMNS`), the figures of its last groups (`GROUPS`), those of its clusters (`CLUSTERED`), its
+    mean accuracy over its last rounds (`LAST_ROUNDS`), what accuracy it loses, where the study has a baseline (`DROP`), and its
+    accuracy at the budget (`AT_BUDGET`), where the study or its runs have one. Where a key was tuned, a column ``tuned_...`` has
+    the chosen value. ``missing`` are the runs that are not complete. ``folders`` are the folders of the others, by ``run``.
+    ``stated`` are the claims of the study.
     """
 
     folder: Path
@@ -151,6 +152,7 @@ def evaluations(run: Run, identity: Mapping[str, Any], limits: Mapping[str, floa
     """
     unjudged = {name: math.nan for name in CLUSTER_METRICS if name not in run.metrics}
     found = {"clustering_rounds": clustering_rounds(run), "weights_kept": weights_kept(run)}
+    found[LAST_ROUNDS] = run.accuracy_last_rounds
     table = run.metrics.copy().assign(**_last_groups(run), **unjudged, **found)
     if limits or run.budget:
         table = with_budget(table, limits or run.budget)
@@ -178,7 +180,8 @@ def per_run(results: StudyResults) -> pd.DataFrame:
     set; ``accuracy_clusters`` and ``accuracy_clients`` are means over clusters and over clients, each on data of its own
     distribution, at the last evaluation. What was not measured is nan, and so is what a run took to a target that it did
     not reach. With a baseline, `DROP` is what final accuracy is lost against it (see `analysis.drops`). With a budget,
-    `AT_BUDGET` is the accuracy of the last evaluation within it.
+    `AT_BUDGET` is the accuracy of the last evaluation within it. `LAST_ROUNDS` is the mean over the evaluations
+    of the last rounds (``evaluate.last_rounds``).
     """
     import pandas as pd
 
@@ -188,7 +191,7 @@ def per_run(results: StudyResults) -> pd.DataFrame:
         row: dict[str, Any] = {c: first[c] for c in _identifying(results.table)}
         row |= {"final_accuracy": float(last["accuracy"]), "best_accuracy": float(run["accuracy"].max())}
         row |= {column: float(last.get(column, math.nan)) for column in (*FINAL, *GROUPS, *CLUSTERED)}
-        row |= {column: float(last[column]) for column in (DROP, AT_BUDGET) if column in results.table}
+        row |= {column: float(last[column]) for column in (LAST_ROUNDS, DROP, AT_BUDGET) if column in results.table}
         if results.target is not None:
             reach: Mapping[str, Any] = first_reach(run, results.target) or {}
             row |= {name: float(reach.get(column, math.nan)) for name, column in TO_TARGET.items()}
@@ -217,7 +220,7 @@ def summarise(results: StudyResults) -> pd.DataFrame:
         row |= {column: group[column].iloc[0] for column in _tuned(runs)}
         row["seeds"] = len(group)
         quantities = ["final_accuracy", "best_accuracy", *FINAL, *GROUPS, *CLUSTERED]
-        quantities += [column for column in (AT_BUDGET, DROP) if column in runs]
+        quantities += [column for column in (LAST_ROUNDS, AT_BUDGET, DROP) if column in runs]
         if results.target is not None:
             row |= {"target_accuracy": results.target, "reached": int(group["round_to_target"].notna().sum())}
             quantities += TO_TARGET
@@ -267,6 +270,7 @@ def as_text(summary: pd.DataFrame, columns: Sequence[str]) -> str:
             "seeds": lambda row: str(row["seeds"]),
             "final accuracy": pair("final_accuracy", accuracy_text),
             **({"at the budget": pair(AT_BUDGET, accuracy_text, NOTHING)} if f"{AT_BUDGET}_mean" in summary else {}),
+            **({"last rounds": pair(LAST_ROUNDS, accuracy_text, NOTHING)} if f"{LAST_ROUNDS}_mean" in summary else {}),
             "best accuracy": pair("best_accuracy", accuracy_text),
             **({"accuracy drop": pair(DROP, accuracy_text, NOTHING)} if f"{DROP}_mean" in summary else {}),
             "time": pair("time_s", time_text),

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NOT_REACHED = "not reached"
+LAST_ROUNDS = "accuracy_last_rounds"  # mean over evaluations at the end
 AT_BUDGET = "accuracy_at_budget"  # of the last evaluation within a budget
 UNKNOWN = "unknown"
 NO_EVALUATION = "no evaluation"
@@ -137,6 +138,7 @@ def compare(
             "status": run.status,
             "final_accuracy": float(accuracy.iloc[-1]),
             "best_accuracy": float(accuracy.max()),
+            LAST_ROUNDS: run.accuracy_last_rounds,
             **({AT_BUDGET: accuracy_at_budget(run)} if run.budget else {}),
             "target_accuracy": goal,
             "round_to_target": reach["round"] if reach else None,

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 from analysis.quantities import accuracy_text, bytes_text, cost_text, time_text
 from analysis.runs import load_run
 from analysis.studies import CLUSTERED, GROUPS, INDEX, StudyResults
-from analysis.tables import UNKNOWN, first_reach
+from analysis.tables import LAST_ROUNDS, UNKNOWN, first_reach, with_budget
 from analysis.texttable import TextTable
 from emulator.errors import InputError
 from emulator.files import read_json
 from emulator.study.names import short_names, text_of
+from emulator.study.schema import Claim
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,6 +60,7 @@ def load_worlds(folder: Path | str) -> WorldResults:
         whatif = about["whatif"]
         columns, targets = tuple(map(str, whatif["columns"])), tuple(map(float, whatif["targets"]))
         entries, name, target = list(whatif["replays"]), str(about["name"]), about["target"]
+        stated = tuple(Claim.model_validate(each) for each in whatif.get("claims", ()))
         rows: list[dict[str, Any]] = []
         curves: list[pd.DataFrame] = []
         missing: list[str] = []
@@ -77,6 +79,10 @@ def load_worlds(folder: Path | str) -> WorldResults:
             if said["status"] in WHOLE:
                 unjudged = {name: math.nan for name in (*GROUPS, *CLUSTERED) if name not in metrics}
                 curve = metrics.assign(**unjudged).astype({"round": "int64"})
+                at_end = said["summary"].get("last_rounds", {}).get("accuracy")
+                curve[LAST_ROUNDS] = math.nan if at_end is None else float(at_end)
+                if said["summary"].get("budget"):
+                    curve = with_budget(curve, said["summary"]["budget"])
                 for i, (column, value) in enumerate({"run": label, **identity}.items()):
                     curve.insert(i, column, value)
                 curves.append(curve)
@@ -86,7 +92,8 @@ def load_worlds(folder: Path | str) -> WorldResults:
     if curves:
         first = targets[0] if targets else target
         table = pd.concat(curves, ignore_index=True)
-        study = StudyResults(folder, name, columns, first, table, tuple(missing), _NoFolders())
+        planned = tuple({**entry["values"], "run": entry["run"]} for entry in entries)
+        study = StudyResults(folder, name, columns, first, table, tuple(missing), _NoFolders(), stated, planned)
     return WorldResults(columns, targets, pd.DataFrame(rows), study, tuple(missing))
 
 

@@ -36,7 +36,7 @@ from emulator.grouping.diagnostics import groupings_csv, groups_csv
 from emulator.grouping.topology import topology_csv
 from emulator.methods.session import METRICS, Metrics, Session
 from emulator.scenario import Scenario
-from emulator.scenario.budget import last_within
+from emulator.scenario.budget import last_within, mean_of_last
 from emulator.scenario.declared import tables_of
 from emulator.scenario.inputs import inputs_of
 from emulator.world.world import World
@@ -107,6 +107,8 @@ def summary_of(session: Session, training: bool, status: str) -> dict[str, Any]:
     if budget:
         within = last_within(rows, limits)
         budget["accuracy_at_budget"] = None if within is None or math.isnan(within["accuracy"]) else within["accuracy"]
+    last = session.scenario.evaluate.last_rounds or max(1, session.rounds // 10)
+    mean = mean_of_last(rows, last)
     return {
         "name": session.scenario.name,
         "label": session.scenario.label,
@@ -117,6 +119,7 @@ def summary_of(session: Session, training: bool, status: str) -> dict[str, Any]:
         "rounds": session.rounds,
         "best_accuracy": max((r["accuracy"] for r in rows if not math.isnan(r["accuracy"])), default=None),
         "final": {name: None if math.isnan(value) else value for name, value in rows[-1].items()} if rows else None,
+        "last_rounds": {"rounds": last, "accuracy": None if math.isnan(mean) else mean},
         **budget,
         **attack,
     }

@@ -26,7 +26,7 @@ from analysis.plots.style import (
 )
 from analysis.quantities import AXES, Unit
 from analysis.studies import TO_TARGET, StudyResults, summarise
-from analysis.tables import AT_BUDGET
+from analysis.tables import AT_BUDGET, LAST_ROUNDS
 from emulator.contracts.files import figures
 from emulator.errors import InputError
 from emulator.study.names import text_of
@@ -45,6 +45,7 @@ _PERCENT = (Unit("%", 0.01),)
 QUANTITIES: dict[str, tuple[str, str, tuple[Unit, ...]]] = {
     "final-accuracy": ("final_accuracy", "Final accuracy", _PERCENT),
     "best-accuracy": ("best_accuracy", "Best accuracy", _PERCENT),
+    "accuracy-last-rounds": (LAST_ROUNDS, "Accuracy over the last rounds", _PERCENT),
     "accuracy-at-budget": (AT_BUDGET, "Accuracy at the budget", _PERCENT),
     "accuracy-drop": (DROP, "Final accuracy lost against the baseline", _PERCENT),
     "time": ("time_s", "Emulated time", _SECONDS),
@@ -69,7 +70,8 @@ QUANTITIES: dict[str, tuple[str, str, tuple[Unit, ...]]] = {
     "energy-to-target": ("energy_to_target_j", "Energy to {target}", AXES["energy"].units),
 }
 Quantity = Literal[
-    "final-accuracy", "best-accuracy", "accuracy-at-budget", "accuracy-drop", "time", "bytes", "cost", "energy",
+    "final-accuracy", "best-accuracy", "accuracy-last-rounds", "accuracy-at-budget", "accuracy-drop",
+    "time", "bytes", "cost", "energy",
     "group-size", "group-cov", "intra-cs", "inter-cs", "vts",
     "accuracy-clusters", "accuracy-clients", "clusters", "adjusted-rand", "clustering-rounds", "weights-kept",
     "rounds-to-target", "time-to-target", "bytes-to-target", "cost-to-target", "energy-to-target",

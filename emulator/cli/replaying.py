@@ -62,6 +62,7 @@ def replay_worlds(
 def show_worlds(loaded: LoadedStudy, folder: Path) -> None:
     """Writes and prints the table of replays, and draws their figures."""
     from analysis import worlds
+    from analysis.claims import table_of
     from emulator.cli.studying import draw
 
     assert loaded.study.whatif is not None
@@ -75,9 +76,14 @@ def show_worlds(loaded: LoadedStudy, folder: Path) -> None:
     counts = {name: int(results.table[f"trainings_{name}"].sum()) for name in ("asked", "reused", "trained", "missing")}
     states = f"{counts['trained']:,} trained" + (f", {counts['missing']:,} missing" if counts["missing"] else "")
     out.print(f"trainings reused {counts['reused']:,} of {counts['asked']:,}, {states}")
-    drawn = []
+    drawn: list[str] = []
+    if results.study is not None and results.study.stated:
+        claims = results.study.claims
+        write_text(folder / "whatif-claims.csv", claims.to_csv(index=False, lineterminator="\n"))
+        out.print(table_of(claims).text() + "\n", markup=False)
+        drawn.append("whatif-claims.csv")
     if loaded.study.whatif.figures and results.study is not None:
-        drawn = draw(loaded, loaded.study.whatif.figures, results.study, ("whatif", "figures"), "whatif-")
+        drawn += draw(loaded, loaded.study.whatif.figures, results.study, ("whatif", "figures"), "whatif-")
     written = ["whatif.csv", "whatif.parquet", *drawn]
     out.print(f"wrote {', '.join(escape(w) for w in written)} -> {escape(str(folder))}")
 

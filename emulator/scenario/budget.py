@@ -1,8 +1,9 @@
-"""What a run may spend, and where it stood when that was spent."""
+"""What a run may spend, where it stood when that was spent, and where it stood over its last rounds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 from pydantic import Field, model_validator
@@ -49,3 +50,10 @@ def last_within(rows: Iterable[Row], limits: Mapping[str, float]) -> Row | None:
         if all(row[SPENT[name]] <= limit for name, limit in limits.items()):
             found = row
     return found
+
+
+def mean_of_last(rows: Sequence[Mapping[str, Any]], rounds: int) -> float:
+    """The mean accuracy (a share) of a run's evaluations within its last ``rounds``; nan where there is none."""
+    known = [row for row in rows if not math.isnan(row["accuracy"])]
+    accuracies = [row["accuracy"] for row in known if row["round"] > known[-1]["round"] - rounds]
+    return math.fsum(accuracies) / len(accuracies) if accuracies else math.nan

@@ -257,6 +257,10 @@ class Evaluate(Params):
 
     every: Count = Field(1, description="rounds between two evaluations")
     samples: Count | None = Field(None, description="test on the first so many test samples only")
+    last_rounds: Count | None = Field(
+        None,
+        description="rounds at the end of whose evaluations results say the mean; by default a tenth of those made",
+    )
     clusters: bool | None = Field(
         None,
         description="accuracy by cluster and by client too, on data distributed as theirs; without it, where the partition makes "

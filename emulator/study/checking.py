@@ -79,6 +79,7 @@ def wrong_tune(
         if covers(tune.key, other) or covers(other, tune.key):
             yield document.problem(key, f"the grid varies '{other}'; leave one of them out")
     said = {"'set'": study.set} | {f"the variant '{name}'": its for name, its in (study.variants or {}).items()}
+    said["'tune.set'"] = tune.set
     for who, changes in said.items():
         if tune.key in changes:
             yield document.problem(key, f"{who} sets '{tune.key}' itself; leave one of them out")

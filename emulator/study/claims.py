@@ -5,16 +5,23 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from emulator.errors import InputError, Problem, quote_all, suggestion
 from emulator.study.names import short_names, text_of
 from emulator.study.quantities import QUANTITIES, SHARE
-from emulator.study.schema import Claim, Study, column_named, same_value
+from emulator.study.schema import Claim, column_named, same_value
 from emulator.units import Dimension
 from emulator.yamlfile import Document, Path_
 
 Values = Mapping[str, Any]  # what runs have in columns
+
+
+class Given(NamedTuple):
+    """What claims need not say themselves: whether the study has a target, and it or all of its runs a budget."""
+
+    target: bool
+    budget: bool
 
 
 @dataclass(frozen=True)
@@ -99,34 +106,31 @@ def side_text(given: Values, columns: Sequence[str]) -> str:
 
 
 def wrong_claims(
-    document: Document, study: Study, columns: Sequence[str], runs: Sequence[Values], budgets: bool
+    document: Document, at: Path_, claims: Sequence[Claim], columns: Sequence[str], runs: Sequence[Values], given: Given
 ) -> Iterator[Problem]:
-    """What is wrong with the claims of a study. ``budgets`` says whether all runs have a budget of their own."""
+    """What is wrong with the claims that stand ``at`` a place of a study. ``given`` is what they need not say."""
     seen: dict[tuple[Any, ...], int] = {}
-    for i, claim in enumerate(study.claims):
-        for key, message in _wrong(claim, study, columns, runs, budgets):
-            path: Path_ = ("claims", i, *([key] if key else []))
+    for i, claim in enumerate(claims):
+        for key, message in _wrong(claim, columns, runs, given):
+            path: Path_ = (*at, i, *([key] if key else []))
             yield document.problem(path, message)
         said = tuple(
             text_of(getattr(claim, name)) for name in ("better", "than", "quantity", "where", "target", "budget")
         )
         if said in seen:
-            yield document.problem(("claims", i), f"says the same as claim {seen[said] + 1}")
+            yield document.problem((*at, i), f"says the same as claim {seen[said] + 1}")
         seen.setdefault(said, i)
 
 
-def _wrong(
-    claim: Claim, study: Study, columns: Sequence[str], runs: Sequence[Values], budgets: bool
-) -> Iterator[tuple[str, str]]:
+def _wrong(claim: Claim, columns: Sequence[str], runs: Sequence[Values], given: Given) -> Iterator[tuple[str, str]]:
     for check in (lambda: places(claim, columns, runs), lambda: least_difference(claim)):
         try:
             check()
         except InputError as error:
             yield error.key, error.message
     needs = QUANTITIES[claim.quantity].needs
-    given = {"target": (claim.target, study.target), "budget": (claim.budget, study.budget or (budgets or None))}
-    for name, (own, common) in given.items():
-        if name == needs and own is None and common is None:
+    for name, own, common in (("target", claim.target, given.target), ("budget", claim.budget, given.budget)):
+        if name == needs and own is None and not common:
             more = ", or a limit of cost, time or bytes in 'stop' of every run" if name == "budget" else ""
             yield "in", f"'{claim.quantity}' needs a '{name}', of the claim or of the study{more}"
         elif name != needs and own is not None:

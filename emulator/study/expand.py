@@ -79,9 +79,10 @@ def expand_tuning(study: Study, document: Document, base: Document, last: Sequen
     if study.tune is None:
         return
     key = short_names([*study.grid, study.tune.key])[study.tune.key]
+    alone_here = list(_changes(document, ("tune", "set")))
     for each in _points(study, document):
         for value in _tried(study, document):
-            wanted = ordered([*each.layers, [value.change], _seed(study.tune.seed), last])
+            wanted = ordered([*each.layers, [value.change], alone_here, _seed(study.tune.seed), last])
             name = run_name(each.variant_file, {**each.parts, key: value.file_name}, str(study.tune.seed))
             yield Wanted(f"{TUNING}/{name}", *each.named, tuple(wanted), value.label)
 

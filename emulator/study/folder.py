@@ -10,6 +10,7 @@ from emulator.errors import InputError
 from emulator.files import HeldError, write_json
 from emulator.run_folder import COMPLETE, INTERRUPTED, prepare, status_of
 from emulator.study.load import LoadedStudy, Planned
+from emulator.study.schema import Claim
 
 INDEX = "study.json"
 SHOWN = 5  # folders that a message names
@@ -56,6 +57,11 @@ def state_of(folder: Path, run: Planned) -> str:
     return "begun" if status == INTERRUPTED or (not status and place.exists()) else status or "to do"
 
 
+def stated(claims: Sequence[Claim]) -> list[dict[str, Any]]:
+    """Claims as ``study.json`` keeps them."""
+    return [claim.model_dump(by_alias=True, exclude_unset=True) for claim in claims]
+
+
 def write_index(folder: Path, loaded: LoadedStudy, whatif: dict[str, Any] | None = None) -> None:
     """Writes ``study.json``. ``whatif`` is what it says of replays (see `emulator.study.results.index_of`)."""
     study = loaded.study
@@ -72,6 +78,6 @@ def write_index(folder: Path, loaded: LoadedStudy, whatif: dict[str, Any] | None
     }
     about |= {"baseline": study.baseline} if study.baseline else {}
     about |= study.model_dump(include={"budget"}, exclude_none=True)
-    about |= {"claims": [c.model_dump(by_alias=True, exclude_unset=True) for c in study.claims]} if study.claims else {}
+    about |= {"claims": stated(study.claims)} if study.claims else {}
     about |= {} if study.tune is None else {"tune": study.tune.model_dump()}
     write_json(folder / INDEX, {**about, "runs": runs, **({} if whatif is None else {"whatif": whatif})})

@@ -29,7 +29,7 @@ from emulator.study.checking import (
     wrong_keys,
     wrong_tune,
 )
-from emulator.study.claims import wrong_claims
+from emulator.study.claims import Given, wrong_claims
 from emulator.study.expand import Change, Point, Wanted, World, covers, expand, expand_tuning, own_seed
 from emulator.study.schema import MOST_RUNS, Study
 from emulator.yamlfile import Document, Path_
@@ -148,7 +148,8 @@ def check(document: Document, overrides: Sequence[str] = ()) -> LoadedStudy:
     values = [run.values for run in runs]
     problems += wrong_baseline(document, study.baseline, columns_of(study), values)
     budgets = all(run.loaded.scenario.stop.budget for run in runs)
-    problems += wrong_claims(document, study, columns_of(study), values, budgets)
+    given = Given(study.target is not None, study.budget is not None or budgets)
+    problems += wrong_claims(document, ("claims",), study.claims, columns_of(study), values, given)
     if study.tune is not None and study.tune.by == "accuracy-at-budget" and not (study.budget or budgets):
         problems.append(
             document.problem(("tune", "by"), "needs a 'budget' of the study, or one in 'stop' of every run")
@@ -157,6 +158,10 @@ def check(document: Document, overrides: Sequence[str] = ()) -> LoadedStudy:
         replayed = whatif.combined(whatif.about(sources) if sources else entries, worlds)
         at, columns = ("whatif", "figures"), whatif.columns_of(study)
         problems += wrong_drawings(document, at, study.whatif.figures, columns, replayed)
+        limited = all(any(covers("stop", change.key) for change in world.changes) for world in worlds)
+        given = Given(bool(study.whatif.targets) or study.target is not None, budgets or limited)
+        found = [dict(values) for _, values in replayed]
+        problems += wrong_claims(document, ("whatif", "claims"), study.whatif.claims, columns, found, given)
     if problems:
         raise ScenarioError(tuple(problems))
     return LoadedStudy(study, document, runs, worlds, sources, tuning, base, tuple(last))
@@ -196,6 +201,7 @@ def _misplaced(study: Study, document: Document) -> Iterator[Problem]:
     places: list[tuple[Path_, str]] = [(("set", key), key) for key in study.set]
     places += [(("variants", name, key), key) for name, changes in (study.variants or {}).items() for key in changes]
     places += [(("grid", key), key) for key in study.grid]
+    places += [(("tune", "set", key), key) for key in (study.tune.set if study.tune else {})]
     yield from wrong_keys(document, places, NOT_HERE)
     yield from wrong_grid(document, ("grid",), study.grid)
     seeds = study.seeds or (0,)

@@ -34,6 +34,7 @@ def _to_target(column: str, unit: Dimension | Literal["share", "count"]) -> Quan
 QUANTITIES = {
     "accuracy": Quantity("final_accuracy", SHARE, higher=True),
     "best-accuracy": Quantity("best_accuracy", SHARE, higher=True),
+    "accuracy-last-rounds": Quantity("accuracy_last_rounds", SHARE, higher=True),
     "accuracy-at-budget": Quantity("accuracy_at_budget", SHARE, higher=True, needs="budget"),
     "accuracy-clusters": Quantity("accuracy_clusters", SHARE, higher=True),
     "accuracy-clients": Quantity("accuracy_clients", SHARE, higher=True),

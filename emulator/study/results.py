@@ -19,6 +19,7 @@ from emulator import __version__
 from emulator.errors import InputError
 from emulator.files import read_json, write_json
 from emulator.study.expand import World
+from emulator.study.folder import stated
 from emulator.study.load import LoadedStudy, Planned
 from emulator.study.names import file_names
 from emulator.study.whatif import about, columns_of
@@ -173,7 +174,8 @@ def index_of(loaded: LoadedStudy, replays: Sequence[WorldReplay], folder: Path) 
         }
         for r in replays
     ]  # fmt: skip
-    return {"columns": list(columns_of(loaded.study)), "targets": list(whatif.targets), "replays": entries}
+    said = {"claims": stated(whatif.claims)} if whatif.claims else {}
+    return {"columns": list(columns_of(loaded.study)), "targets": list(whatif.targets), "replays": entries, **said}
 
 
 def _shown(source: Path, folder: Path) -> str:

@@ -142,7 +142,8 @@ class Tune(Params):
     key: Annotated[str, StringConstraints(min_length=1)] = Field(description="a key of the scenario, dotted")
     values: Values = Field(description="the values that are tried")
     seed: Seed = Field(description="the seed of these runs; none of the study's")
-    by: Literal["accuracy", "best-accuracy", "accuracy-at-budget"] = Field(
+    set: Changes = Field({}, description="changes for these runs alone, by dotted key, such as {stop.rounds: 20}")
+    by: Literal["accuracy", "best-accuracy", "accuracy-last-rounds", "accuracy-clusters", "accuracy-at-budget"] = Field(
         "accuracy", description="of what the highest wins; of equal ones the first in 'values'"
     )
 
@@ -164,6 +165,7 @@ class WhatIf(Params):
         (), strict=False, description="accuracies (shares); the table says what reaching each took"
     )
     train: bool = Field(False, description="whether what is not known may be trained")
+    claims: tuple[Claim, ...] = Field((), description="what is said of methods, and is to be judged in the worlds")
     figures: tuple[Figure, ...] = Field((), description="pictures that are drawn of the worlds")
 
 

@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from emulator.errors import InputError
 from emulator.files import write_json
 from emulator.run_folder import COMPLETE, METRICS, check_unchanged
-from emulator.scenario.budget import SPENT, last_within
+from emulator.scenario.budget import SPENT, last_within, mean_of_last
 from emulator.study.expand import Point, point_of
 from emulator.study.folder import state_of
 from emulator.study.load import LoadedStudy, Planned
@@ -39,7 +40,7 @@ class Tuned:
 def choices(loaded: LoadedStudy, folder: Path) -> dict[Point, Tuned]:
     """What the runs of tuning in a study's ``folder`` say, by point; only where all runs of a point are complete.
 
-    Raises `InputError` where a file of one has changed since.
+    Raises `InputError` where a file of one has changed since, or has nothing of what they are judged by.
     """
     by_point: dict[Point, list[Planned]] = {}
     for run in loaded.tuning:
@@ -92,15 +93,27 @@ def _accuracy(loaded: LoadedStudy, folder: Path, run: Planned) -> float:
     place, study = folder / run.name, loaded.study
     assert study.tune is not None
     check_unchanged(place, "delete the folder, and the study runs it again")
+    column = "accuracy_clusters" if study.tune.by == "accuracy-clusters" else "accuracy"
     with (place / METRICS).open(encoding="utf-8", newline="") as file:
-        needed = ("accuracy", *SPENT.values())
-        rows = [{name: float(row[name] or "nan") for name in needed} for row in csv.DictReader(file)]
-    limits = study.budget.limits if study.budget else run.loaded.scenario.stop.budget
-    return _by(study.tune.by, rows, limits)
+        rows = [
+            {
+                name: float(row.get(column if name == "accuracy" else name) or "nan")
+                for name in ("accuracy", *SPENT.values())
+            }
+            for row in csv.DictReader(file)
+        ]
+    if math.isnan(rows[-1]["accuracy"]):
+        raise InputError(f"tuning is by {study.tune.by}, and {place} has none; choose another 'by' in 'tune'")
+    scenario = run.loaded.scenario
+    limits = study.budget.limits if study.budget else scenario.stop.budget
+    last = scenario.evaluate.last_rounds or max(1, int(rows[-1]["round"]) // 10)
+    return _by(study.tune.by, rows, limits, last)
 
 
-def _by(quantity: str, rows: Sequence[Mapping[str, float]], limits: Mapping[str, float]) -> float:
+def _by(quantity: str, rows: Sequence[Mapping[str, float]], limits: Mapping[str, float], last: int) -> float:
     if quantity == "best-accuracy":
         return max(row["accuracy"] for row in rows)
-    row = rows[-1] if quantity == "accuracy" else last_within(rows, limits)
+    if quantity == "accuracy-last-rounds":
+        return mean_of_last(rows, last)
+    row = last_within(rows, limits) if quantity == "accuracy-at-budget" else rows[-1]
     return -math.inf if row is None else row["accuracy"]

@@ -44,10 +44,15 @@ def test_the_four_formats_say_the_same() -> None:
     assert text.splitlines()[4].split("  ")[0] == "quick & 50 % off"
     assert text.splitlines()[4].count("not reached") == 5
     assert text.splitlines()[-1].split()[:4] == ["slow_one", "1", "of", "1"]
-    assert "| slow_one | 1 of 1 | 3 (one seed) | 30 s (one seed) | 3 kB (one seed) | 300 client-s (one seed) |" in markdown
+    assert (
+        "| slow_one | 1 of 1 | 3 (one seed) | 30 s (one seed) | 3 kB (one seed) | 300 client-s (one seed) |" in markdown
+    )
     assert "|---|---:|---:|---:|---:|---:|---:|" in markdown
     assert r"    quick \& 50 \% off & 0 of 3 & not reached & not reached" in latex
-    assert r"    slow\_one & 1 of 1 & 3 (one seed) & 30 s (one seed) & 3 kB (one seed) & 300 client-s (one seed) & 15 J" in latex
+    assert (
+        r"    slow\_one & 1 of 1 & 3 (one seed) & 30 s (one seed) & 3 kB (one seed) & 300 client-s (one seed) & 15 J"
+        in latex
+    )
     assert (
         r"\caption{To reach 65 \% test accuracy; mean of the seeds that did $\pm$ half of the 95 \% interval}" in latex
     )
