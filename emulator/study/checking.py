@@ -76,7 +76,7 @@ def wrong_tune(
         what = not_here.get(tune.key, "expected a key of the scenario, such as 'method.local.learning_rate'")
         yield document.problem(key, what)
     for other in study.grid:
-        if covers(tune.key, other) or covers(other, tune.key):
+        if covers(tune.key, other):
             yield document.problem(key, f"the grid varies '{other}'; leave one of them out")
     said = {"'set'": study.set} | {f"the variant '{name}'": its for name, its in (study.variants or {}).items()}
     said["'tune.set'"] = tune.set

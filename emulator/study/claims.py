@@ -99,7 +99,7 @@ def side_text(given: Values, columns: Sequence[str]) -> str:
     shorter = short_names(columns)
     return ", ".join(
         text_of(value)
-        if column in ("variant", "method")
+        if column in ("variant", "method", "world")
         else f"{shorter.get(column, column).replace('_', ' ')} = {text_of(value)}"
         for column, value in given.items()
     )
