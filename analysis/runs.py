@@ -165,7 +165,7 @@ class Run:
 
     @property
     def budget(self) -> dict[str, float]:
-        """What the run was to spend at most, in SI units, by the names in `emulator.scenario.budget.SPENT`; mostly empty."""
+        """What the run was to spend at most, in SI units, by the names in `emulator.standing.SPENT`; mostly empty."""
         return dict(self.summary.get("budget", {}))
 
     @property

@@ -270,7 +270,7 @@ def as_text(summary: pd.DataFrame, columns: Sequence[str]) -> str:
             "seeds": lambda row: str(row["seeds"]),
             "final accuracy": pair("final_accuracy", accuracy_text),
             **({"at the budget": pair(AT_BUDGET, accuracy_text, NOTHING)} if f"{AT_BUDGET}_mean" in summary else {}),
-            **({"last rounds": pair(LAST_ROUNDS, accuracy_text, NOTHING)} if f"{LAST_ROUNDS}_mean" in summary else {}),
+            **({"last rounds": pair(LAST_ROUNDS, accuracy_text, NOTHING)} if _known(summary, LAST_ROUNDS) else {}),
             "best accuracy": pair("best_accuracy", accuracy_text),
             **({"accuracy drop": pair(DROP, accuracy_text, NOTHING)} if f"{DROP}_mean" in summary else {}),
             "time": pair("time_s", time_text),
@@ -329,6 +329,11 @@ def _identity(columns: Sequence[str], run: Mapping[str, Any], tuned: str) -> dic
     method = {} if "method" in varied else {"method": run["method"]}
     chosen = {tuned: run.get("tuned")} if tuned else {}
     return {"run": str(run["run"]), **varied, **method, "seed": run["seed"], **chosen}
+
+
+def _known(summary: pd.DataFrame, quantity: str) -> bool:
+    """Whether any row of a summary has a figure of it."""
+    return bool(f"{quantity}_mean" in summary and summary[f"{quantity}_mean"].notna().any())
 
 
 def _tuned(table: pd.DataFrame) -> list[str]:

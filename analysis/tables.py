@@ -23,7 +23,7 @@ from analysis.quantities import (
 from analysis.runs import Run, check_trained, unique_labels
 from analysis.texttable import TextTable
 from emulator.errors import InputError
-from emulator.scenario.budget import SPENT, last_within
+from emulator.standing import SPENT, last_within
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -89,7 +89,7 @@ def accuracy_at_budget(run: Run) -> float:
 def with_budget(metrics: pd.DataFrame, limits: Mapping[str, float]) -> pd.DataFrame:
     """The evaluations of one run with a column `AT_BUDGET`: the accuracy of the last one within all ``limits``, or nan.
 
-    ``limits`` are in SI units, by the names in `emulator.scenario.budget.SPENT`.
+    ``limits`` are in SI units, by the names in `emulator.standing.SPENT`.
     """
     columns = ["accuracy", *SPENT.values()]
     last = last_within(metrics[columns].to_dict("records"), limits)  # type: ignore[type-var]
@@ -232,21 +232,23 @@ _BUDGET_TEXT: dict[str, Callable[[float], str]] = {
 def _sections(table: pd.DataFrame) -> list[TextTable]:
     """The parts of a comparison, each narrow enough for a terminal, with the figures written for people."""
     rows = [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
+    more = {LAST_ROUNDS: "last rounds", AT_BUDGET: "at its budget"}
+    more = {column: name for column, name in more.items() if column in table.columns and table[column].notna().any()}
     ends = TextTable(
         "Accuracy",
-        ("run", "seed", "status", "final", *(["at its budget"] if AT_BUDGET in table.columns else []), "best"),
+        ("run", "seed", "status", "final", *more.values(), "best"),
         tuple(
             (
                 row["label"],
                 UNKNOWN if _missing(row["seed"]) else str(row["seed"]),
                 row["status"],
                 accuracy_text(row["final_accuracy"]),
-                *([_budget_text(row[AT_BUDGET])] if AT_BUDGET in table.columns else []),
+                *(_budget_text(row[column]) for column in more),
                 accuracy_text(row["best_accuracy"]),
             )
             for row in rows
         ),
-        (False, True, False, True, True, *([True] if AT_BUDGET in table.columns else [])),
+        (False, True, False, True, True, *(True for _ in more)),
     )
     target = TextTable(
         f"To reach {100 * rows[0]['target_accuracy']:.4g} %",

@@ -36,9 +36,9 @@ from emulator.grouping.diagnostics import groupings_csv, groups_csv
 from emulator.grouping.topology import topology_csv
 from emulator.methods.session import METRICS, Metrics, Session
 from emulator.scenario import Scenario
-from emulator.scenario.budget import last_within, mean_of_last
 from emulator.scenario.declared import tables_of
 from emulator.scenario.inputs import inputs_of
+from emulator.standing import last_within, mean_of_last
 from emulator.world.world import World
 
 

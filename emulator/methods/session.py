@@ -29,9 +29,9 @@ from emulator.ledger import EVALUATION, HOPS, Tag
 from emulator.methods.attacks import Attack
 from emulator.methods.cluster_models import CLUSTER_METRICS, Clusters, cluster_metrics, one_cluster
 from emulator.methods.memory import RuleMemory
-from emulator.scenario.budget import SPENT
 from emulator.scenario.declared import metrics_columns_of, tables_of
 from emulator.scenario.schema import Scenario
+from emulator.standing import SPENT
 from emulator.tables import check_columns
 from emulator.world.device_queues import Begun
 from emulator.world.simpy_internals import happens_at

@@ -15,7 +15,7 @@ from pathlib import Path
 from emulator.errors import InputError
 from emulator.files import write_json
 from emulator.run_folder import COMPLETE, METRICS, check_unchanged
-from emulator.scenario.budget import SPENT, last_within, mean_of_last
+from emulator.standing import SPENT, last_within, mean_of_last
 from emulator.study.expand import Point, point_of
 from emulator.study.folder import state_of
 from emulator.study.load import LoadedStudy, Planned

@@ -113,6 +113,7 @@ def test_compare_by_default_takes_what_all_runs_reached_and_spent() -> None:
             "status": ["complete", "interrupted"],
             "final_accuracy": [0.6, 0.558],
             "best_accuracy": [0.7, 0.558],
+            "accuracy_last_rounds": [math.nan, math.nan],
             "target_accuracy": [0.55, 0.55],
             "round_to_target": pd.array([3, 2], dtype="Int64"),
             "time_to_target_s": [30.0, 45.0],

@@ -18,7 +18,7 @@ from analysis.runs import load_run
 from analysis.studies import load_study
 from analysis.worlds import load_worlds
 from emulator.errors import ScenarioError
-from emulator.scenario.budget import last_within, mean_of_last
+from emulator.standing import last_within, mean_of_last
 from emulator.study.load import load
 
 TUNED = """
