@@ -10,10 +10,11 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
 from emulator.contracts.learning import MeasurementChoice
 from emulator.contracts.methods import Halves, Reading, bipartitions, split_times
@@ -145,6 +146,13 @@ class Watch:
         return 6.0 * (facts.parameters if layer is None else facts.layers[layer][1])
 
 
+def _agreement(given: Any) -> Any:
+    number = isinstance(given, int | float) and not isinstance(given, bool)
+    if given == "derived" or (number and 0 < given <= 1):
+        return given
+    raise PydanticCustomError("agreement", "expected 'derived', or a share above 0 and up to 1")
+
+
 class StabilityParams(Params):
     """What counts as stable, in units of the learning rate."""
 
@@ -159,7 +167,7 @@ class StabilityParams(Params):
     members: Literal["every", "mean"] = Field(
         "every", description="whether every member must be stable (S3 Eq. 15), or their mean (what S3 Fig. 4 shows)"
     )
-    agreement: Literal["derived"] | Annotated[float, Field(gt=0, le=1)] = Field(
+    agreement: Annotated[Literal["derived"] | Annotated[float, Field(gt=0, le=1)], BeforeValidator(_agreement)] = Field(
         "derived",
         description="when members agree, and are not split: unless the halves, apart from noise, are nearer to orthogonal than "
         "to one; or from this length of their mean update on, as a share of the longest one",

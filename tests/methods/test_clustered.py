@@ -322,6 +322,7 @@ def test_samples_in_one_place_are_trained_as_one_clients(small: Small) -> None:
         ("method.local.kind=scaffold", "belongs to one global model"),
         ("method.split_time=stabilty", "did you mean 'stability'"),
         ("method.bipartition={kind: reference, choice: best}", "choice"),
+        ("method.split_time={kind: stability, agreement: high}", "agreement: expected 'derived', or a share above 0"),
     ],
 )
 def test_what_does_not_fit_is_refused(small: Small, change: str, message: str) -> None:

@@ -122,7 +122,7 @@ def test_a_device_of_unknown_slowdown_has_no_named_curve(model: str) -> None:
         secure_aggregation(Meeting(unknown, SERVER, 4, 50_000), params)
 
 
-# Parameters of the digits MLP, the ResNets of one block and of three. The two models differ by 6 % at most for the sake of the
+# From the smallest models to the largest. The two models differ by 6 % at most for the sake of the
 # measurements that each is fitted to, and by 2 % more because a device's own curve has a server that is as fast as the Xeon.
 @pytest.mark.parametrize("parameters", [1_000, 4_810, 16_586, 100_000, 309_290, 10_000_000])
 @pytest.mark.parametrize("size", [2, 3, 6, 15, 50, 100])
