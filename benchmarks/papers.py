@@ -21,6 +21,7 @@ from emulator.learning.memo import Memo, RunMemory
 from emulator.learning.recipes import Handle, LocalTraining
 from emulator.methods.estimators.classifier_weights import principal_components
 from emulator.methods.estimators.pretraining import PretrainingParams
+from emulator.methods.estimators.task2vec import Task2VecParams
 from emulator.scenario import Scenario, load
 
 SELECTION = 0.05  # ξ as a share of the learning rate (S3 §V-A)
@@ -31,10 +32,12 @@ def lab_of(scenario: Scenario) -> Lab:
     return Lab(scenario, RunMemory(Memo(None)), max_workers=1)
 
 
-def pretrained(lab: Lab, params: PretrainingParams, kind: str = "sgd") -> Iterator[tuple[list[Handle], int]]:
+def pretrained(
+    lab: Lab, params: PretrainingParams, kind: str = "sgd", start: Handle | None = None
+) -> Iterator[tuple[list[Handle], int]]:
     """Every client's model after pre-training, as the one model of a list, and the client; made as it is asked for."""
     for client in range(len(lab.clients.samples)):
-        yield [lab.train(LocalTraining(lab.initial(), client, params.rule(kind), 0)).model], client
+        yield [lab.train(LocalTraining(start or lab.initial(), client, params.rule(kind), 0)).model], client
 
 
 def measured(lab: Lab, measurement: str, params: PretrainingParams) -> list[np.ndarray]:
@@ -80,14 +83,17 @@ def print_components(name: str, epochs: list[int], params: PretrainingParams) ->
 
 
 def print_distances(name: str, params: PretrainingParams) -> None:
-    """S4 Fig. 9: how far the estimates of clients of one class each are from each other."""
-    lab = lab_of(load(name, ["data.partition.alpha=0"]).scenario)
+    """S4 Fig. 9: how far the estimates of clients of one class each are from each other; with the scenario's own probe."""
+    scenario = load(name, ["data.partition.alpha=0"]).scenario
+    lab, estimator = lab_of(scenario), scenario.method.params.estimator.params
+    trained = isinstance(estimator, Task2VecParams) and estimator.probe is not None
+    start = lab.pretrained(estimator.probe) if trained else lab.initial()
     scores = np.stack(measured(lab, "class-scores", params))[:, 0]
     powers = np.exp(scores - scores.max(axis=1, keepdims=True))
     fisher = MeasurementChoice("fisher", FisherParams())
     estimates = {
         "conf": powers / powers.sum(axis=1, keepdims=True),
-        "t2v": np.stack(lab.measure_all(fisher, pretrained(lab, params, "classifier-sgd"))),
+        "t2v": np.stack(lab.measure_all(fisher, pretrained(lab, params, "classifier-sgd", start))),
     }
     classes = lab.clients.label_counts.argmax(axis=1)
     same = classes[:, None] == classes[None, :]

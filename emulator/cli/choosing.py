@@ -15,8 +15,10 @@ from rich.table import Table
 from emulator import __version__, scenario
 from emulator.cli import listing, studying
 from emulator.cli.app import NoTrainingOption, PluginOption, ScenarioArgument, SetOption, app, import_plugins, out
+from emulator.contracts.learning import DataSetChoice
 from emulator.errors import InputError
 from emulator.files import slug, write_text
+from emulator.registry import choices
 from emulator.scenario.load import Loaded, find, is_study, ready
 from emulator.study import load as study
 
@@ -70,9 +72,13 @@ def validate(
 
 def _check_data(loaded: Loaded) -> None:
     from emulator.learning import data
+    from emulator.learning.public import about_set
 
     try:
-        data.check(loaded.scenario.data.set)
+        for path, chosen in choices(loaded.scenario):
+            if isinstance(chosen, DataSetChoice):
+                with about_set(".".join(map(str, path))):
+                    data.check(chosen)
     except InputError as error:
         raise loaded.locate(error) from error
 

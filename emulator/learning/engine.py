@@ -39,6 +39,7 @@ from emulator.rng import derive
 from emulator.scenario.schema import Scenario
 
 if TYPE_CHECKING:
+    from emulator.learning.probe import ProbeParams
     from emulator.learning.ray_pool import RayPool
 
 log = logging.getLogger(__name__)
@@ -119,6 +120,16 @@ class Engine:
     def initial(self, number: int = 0) -> Tensor:
         """The state of the untrained model; other numbers are other draws."""
         return FlatModel(self._fresh(number)).state if number else self._untrained.clone()
+
+    def pretrained(self, probe: ProbeParams) -> Tensor:
+        """The state of the untrained model, but for its last layer trained on another data set. Raises `InputError`."""
+        from emulator.learning.probe_training import pretrained_state
+
+        def made(classes: int) -> nn.Module:
+            return untrained(self._scenario, self.data.arrays.shape, classes)
+
+        with within_memory(self._place, "training the probe"):
+            return pretrained_state(made, self.data.arrays, probe, self._scenario.seed, self._place)
 
     def zeros(self) -> Tensor:
         """A state of zeros."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from emulator.learning.distillation import DistillationParams
+    from emulator.learning.probe import ProbeParams
 
 
 class AnyLab(Protocol):
@@ -40,6 +41,9 @@ class AnyLab(Protocol):
 
     def initial(self, number: int = 0) -> Handle:
         """See `Lab.initial`."""
+
+    def pretrained(self, probe: ProbeParams) -> Handle:
+        """See `Lab.pretrained`."""
 
     def zeros(self) -> Handle:
         """See `Lab.zeros`."""

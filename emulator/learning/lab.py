@@ -35,12 +35,14 @@ from emulator.learning.recipes import (
     Initial,
     LocalTraining,
     Pending,
+    Pretrained,
     Recipe,
     Swaps,
     Train,
     Trained,
     Trainee,
     Zeros,
+    value_of,
 )  # fmt: skip
 from emulator.registry import choices
 from emulator.scenario.schema import Scenario
@@ -51,7 +53,7 @@ if TYPE_CHECKING:
     from emulator.learning.clients import ClientData
     from emulator.learning.distillation import DistillationParams
     from emulator.learning.engine import Engine
-    from emulator.learning.trainer import TrainJob
+    from emulator.learning.probe import ProbeParams
 
 NUMERICS = 4  # raise it whenever a change to our own arithmetic may change a result
 MEASURED_BYTES = 2**29  # of models whose values are computed before the first of them is measured, at most
@@ -159,6 +161,10 @@ class Lab:
         parts = [number] if number else []
         return self._handle(content_key("initial", self._model_key, *parts), Initial(number))
 
+    def pretrained(self, probe: ProbeParams) -> Handle:
+        """The untrained model, but for its last layer trained on another data set (see `emulator.learning.probe`)."""
+        return self._handle(content_key("pretrained", self._model_key, probe.key()), Pretrained(probe))
+
     def zeros(self) -> Handle:
         """A vector of zeros of the model's size: the first state of rules with memory."""
         return self._handle(content_key("zeros", self._model_key), Zeros())
@@ -219,7 +225,7 @@ class Lab:
         missing = {key: model for key, model in keyed if key not in known}
         if missing:
             self.compute(list(missing.values()))
-            tested = self._engine.evaluate([_known(model) for model in missing.values()])
+            tested = self._engine.evaluate([value_of(model) for model in missing.values()])
             for key, (accuracy, loss) in zip(missing, tested, strict=True):
                 known[key] = _to_json({"accuracy": accuracy, "loss": loss})
                 self.memory.put(key, "evaluation", known[key])
@@ -273,7 +279,7 @@ class Lab:
             known = {key: value for key, _ in keyed if (value := self.memory.get(key)) is not None}
             missing = {key: job for key, job in keyed if key not in known}
             self.compute([model for _, models, _ in missing.values() for model in models])
-            jobs = [(each, [_known(m) for m in models], client) for each, models, client in missing.values()]
+            jobs = [(each, [value_of(m) for m in models], client) for each, models, client in missing.values()]
             keys = list(missing)
             for number, found in self._engine.measure(jobs) if jobs else ():
                 known[keys[number]] = to_npy(found)
@@ -303,7 +309,7 @@ class Lab:
     def value(self, handle: Handle) -> Tensor:
         """The vector itself, computed now if need be."""
         self.compute([handle])
-        return _known(handle)
+        return value_of(handle)
 
     def compute(self, handles: Sequence[Handle]) -> None:
         """Computes the values of handles: wave by wave, each wave all the trainings that are ready."""
@@ -354,7 +360,7 @@ class Lab:
     def _wave(self, pending: Pending, recipes: list[Recipe]) -> None:
         self._distil(pending, [r for r in recipes if isinstance(r, Distil)])
         trainings = [r for r in recipes if isinstance(r, Train)]
-        jobs = [_job(recipe) for recipe in trainings]
+        jobs = [recipe.job() for recipe in trainings]
         if not jobs:
             return
         for count, (number, result) in enumerate(self._engine.train(jobs), 1):
@@ -373,27 +379,14 @@ class Lab:
 
     def _simple(self, recipe: Recipe) -> Tensor:
         if isinstance(recipe, Combine):
-            return self._engine.combine([_known(p) for p in recipe.parents], recipe.weights)
+            return self._engine.combine([value_of(p) for p in recipe.parents], recipe.weights)
+        if isinstance(recipe, Pretrained):
+            return self._engine.pretrained(recipe.probe)
         return self._engine.initial(recipe.number) if isinstance(recipe, Initial) else self._engine.zeros()
-
-
-def _job(recipe: Train) -> TrainJob:
-    from emulator.learning.trainer import TrainJob
-
-    asked = recipe.asked
-    shared, own = (None, None) if asked.memory is None else map(_known, asked.memory)
-    extra = tuple((_known(block.images), _known(block.labels)) for block in asked.extra)
-    place = (asked.client, asked.rule, asked.round, asked.first_epoch)
-    return TrainJob(_known(asked.model), *place, shared, own, extra, recipe.swaps)
 
 
 def _choice(asked: MeasurementChoice | str) -> MeasurementChoice:
     return MeasurementChoice(asked, measurements[asked].params()) if isinstance(asked, str) else asked
-
-
-def _known(handle: Handle) -> Tensor:
-    assert handle.value is not None
-    return handle.value
 
 
 def _to_json(value: Any) -> bytes:

@@ -21,6 +21,7 @@ from pydantic import Field
 
 from emulator.contracts.learning import MeasurementFacts, measurements
 from emulator.errors import InputError
+from emulator.learning.probe import ProbeParams
 from emulator.learning.recovery import RecoveryParams
 from emulator.registry import NoParams, Params
 
@@ -182,6 +183,10 @@ class TextFisherParams(FisherParams):
     batch_size: Annotated[int, Field(ge=1)] = Field(32, description="samples a step")
     learning_rate: Annotated[float, Field(gt=0)] = Field(0.05, description="step size")
     momentum: Annotated[float, Field(ge=0, lt=1)] = Field(0.0, description="momentum")
+    probe: ProbeParams | None = Field(None, description="how the transformer is trained first; without it, not at all")
+    probe_key: str = Field(
+        "", description="what determines that training beside the parameters: the content of its data set"
+    )
 
 
 @measurements.register("text-fisher", TextFisherParams, MeasurementFacts(on="client", version=1))
@@ -191,8 +196,11 @@ def text_fisher(measured: MeasuredModels, params: TextFisherParams) -> np.ndarra
     A unit is one output of a linear layer before the last, a token, or a place in the text (see `emulator.learning.probe`).
     """
     from emulator.learning.probe import fit_classifier, read, transformer
+    from emulator.learning.probe_training import trained_transformer
 
-    module = transformer(measured.samples.x.shape[1], measured.classes).to(measured.samples.x.device)
+    size = measured.samples.x.shape[1], measured.classes
+    module = transformer(*size) if params.probe is None else trained_transformer(params.probe, params.probe_key, *size)
+    module.to(measured.samples.x.device)
     features = read(module[:-1], measured.samples.x)
     scores = fit_classifier(module[-1], features, measured.samples.y, params, measured.rng)
     weights = [p for p in module[:-1].parameters() if p.dim() > 1]

@@ -1,17 +1,23 @@
-"""The network that Task2Vec reads texts with: a small transformer (S4 §IV-C).
+"""The networks that Task2Vec reads samples with, its probes: how they are trained first, and the one that reads texts (S4 §IV-C).
 
-S4 takes one like GPT-2 (Radford et al. 2019) that was trained on other text. This one has its form (attention to what came
-before, layers normalised at their start) and random weights, which are the same in every scenario whatever its seed, as if they
-had been published. Nobody trains them. Only the last layer, the classifier, is fitted to a client's texts.
+S4 takes networks that were trained on other data: a ResNet-18 for images, one like GPT-2 (Radford et al. 2019) for text. Here
+images are read by the scenario's own model, and text by a small transformer of GPT-2's form (attention to what came before,
+layers normalised at their start), whose first weights are the same in every scenario whatever its seed. `ProbeParams` say on
+which data set a probe is trained before clients get it; without them it has random weights. Clients fit its last layer, the
+classifier, alone.
 
 Does not import torch at its top: what it costs a device is known without it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from pydantic import Field
+
+from emulator.contracts.learning import DataSet, LocalParams, LocalRuleChoice
+from emulator.learning.public import about_set
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -21,6 +27,28 @@ if TYPE_CHECKING:
 WIDTH, HEADS, BLOCKS, INNER = 32, 2, 2, 128
 BATCH = 256  # texts that are read at once
 SEED = 0
+KEY = "method.estimator.probe"
+
+
+class ProbeParams(LocalParams):
+    """On which data set, and how, a probe is trained before clients get it."""
+
+    data: DataSet = Field(
+        {"kind": "digits"},
+        validate_default=True,
+        description="on whose training samples it is trained; images are made as large as the clients'",
+    )
+
+    def key(self) -> list[Any]:
+        """What determines the training, for content keys. Raises `InputError` where the data set is not there."""
+        with about_set(f"{KEY}.data"):
+            content = self.data.plugin.facts.fingerprint(self.data.params)
+        return [self.data.identity(), content, self.rule.identity()]
+
+    @property
+    def rule(self) -> LocalRuleChoice:
+        """The training as a local update rule."""
+        return LocalRuleChoice("sgd", LocalParams(**{name: getattr(self, name) for name in LocalParams.model_fields}))
 
 
 def transformer(length: int, classes: int) -> nn.Sequential:

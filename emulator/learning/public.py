@@ -39,13 +39,18 @@ def drawn_public(scenario: Scenario, arrays: ArraySet) -> tuple[np.ndarray, np.n
 
 
 @contextlib.contextmanager
-def about_public_set() -> Iterator[None]:
-    """Lets what is wrong with a data set be said of the public one."""
+def about_set(key: str) -> Iterator[None]:
+    """Lets what is wrong with a data set be said of the one at this key of a scenario."""
     try:
         yield
     except InputError as error:
-        key = error.key.replace("data.set", KEY, 1) if error.key.startswith("data.set") else error.key or KEY
-        raise InputError(error.message, key) from error
+        own = next((k for k in ("data.set", KEY) if error.key.startswith(k)), None)
+        raise InputError(error.message, error.key.replace(own, key, 1) if own else error.key or key) from error
+
+
+def about_public_set() -> contextlib.AbstractContextManager[None]:
+    """Lets what is wrong with a data set be said of the public one."""
+    return about_set(KEY)
 
 
 def fitted(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

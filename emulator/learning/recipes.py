@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
     from emulator.contracts.learning import LocalRule, MeasurementChoice
     from emulator.learning.distillation import DistillationParams
+    from emulator.learning.probe import ProbeParams
+    from emulator.learning.trainer import TrainJob
 
 
 Swaps = tuple[tuple[int, int], ...]  # pairs of labels, each taken for the other
@@ -30,6 +32,12 @@ class Handle:
         self.output = output
         self.recipe: Recipe | None = None
         self.value: Tensor | None = None
+
+
+def value_of(handle: Handle) -> Tensor:
+    """The value of a handle that has one."""
+    assert handle.value is not None
+    return handle.value
 
 
 class LocalTraining(NamedTuple):
@@ -93,6 +101,14 @@ class Initial(Recipe):
         self.number = number
 
 
+class Pretrained(Recipe):
+    """The untrained model, but for its last layer trained on another data set."""
+
+    def __init__(self, probe: ProbeParams) -> None:
+        super().__init__()
+        self.probe = probe
+
+
 class Zeros(Recipe):
     """A vector of zeros."""
 
@@ -113,6 +129,16 @@ class Train(Recipe):
         super().__init__(*self.states, *(handle for block in asked.extra for handle in block))
         self.asked = asked
         self.swaps = swaps
+
+    def job(self) -> TrainJob:
+        """The training with the values of its parents, which must be there."""
+        from emulator.learning.trainer import TrainJob
+
+        asked = self.asked
+        shared, own = (None, None) if asked.memory is None else map(value_of, asked.memory)
+        extra = tuple((value_of(block.images), value_of(block.labels)) for block in asked.extra)
+        place = (asked.client, asked.rule, asked.round, asked.first_epoch)
+        return TrainJob(value_of(asked.model), *place, shared, own, extra, self.swaps)
 
 
 class Distilled(NamedTuple):

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from emulator.learning.distillation import DistillationParams
+    from emulator.learning.probe import ProbeParams
 
 log = logging.getLogger(__name__)
 
@@ -99,6 +100,10 @@ class TimingLab:
 
     def initial(self, number: int = 0) -> Handle:
         """The handle that stands for every model."""
+        return self._model
+
+    def pretrained(self, probe: ProbeParams) -> Handle:
+        """The same handle."""
         return self._model
 
     def zeros(self) -> Handle:

@@ -34,6 +34,7 @@ from emulator.learning.stacked import ROWS, StackedModel
 from emulator.learning.stepping import Update, loss_gradient, mask_of
 
 COPIES = 10  # clients in a stack
+PROBE = -2  # whose samples those are on which a probe is trained (`emulator.learning.probe`)
 _NOTHING = torch.empty(0)
 # Forward FLOPs of a batch from which on arithmetic dominates and stacking gains nothing (benchmarks/training.py --models shows
 # both ways for every model).
@@ -334,6 +335,8 @@ def steps_of(job: TrainJob, data: TrainingData) -> int:
 
 
 def _who(job: TrainJob) -> str:
+    if job.client == PROBE:
+        return "the probe"
     return f"client {job.client}" if isinstance(job.client, int) else f"{len(job.client)} clients in one place"
 
 
@@ -348,7 +351,8 @@ def _finish(job: TrainJob, state: Tensor, travelled: float, size: int) -> Traine
     """The result of a training, on the CPU; raises `HflError` where it diverged."""
     state = state.cpu()
     if not math.isfinite(float(state.sum())):  # one value that is not finite makes the sum so, at a tenth of the cost
-        key = "method.local.learning_rate" if job.round else "method.estimator.learning_rate"
+        whose = "estimator.probe" if job.client == PROBE else "local" if job.round else "estimator"
+        key = f"method.{whose}.learning_rate"
         raise HflError(
             f"the training of {_who(job)} diverged in round {job.round}: its weights are no longer finite; "
             f"a smaller {key} (now {job.rule.params.learning_rate:g}) may help"

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from emulator.contracts.learning import DataSetChoice
 from emulator.contracts.world import GroupOperationChoice
 from emulator.errors import InputError
 from emulator.files import digest_of
@@ -17,7 +18,7 @@ from emulator.registry import choices
 from emulator.scenario.schema import Scenario
 from traces.reading import bundled, find
 
-DATA_SET, PUBLIC_SET = "data set", "public data set"
+DATA_SET, PUBLIC_SET, PROBE_SET = "data set", "public data set", "data set of the probe"
 
 
 def inputs_of(scenario: Scenario) -> dict[str, str]:
@@ -29,8 +30,9 @@ def inputs_of(scenario: Scenario) -> dict[str, str]:
     operations = [each.dump() for _, each in choices(scenario.method) if each.slot == GroupOperationChoice.slot]
     named = map(Path, _named([scenario.topology.model_dump(), *operations]))
     paths = {path.resolve() for path in named if path not in known}
-    sets = {DATA_SET: scenario.data.set, PUBLIC_SET: scenario.data.public_set}
-    prints = {name: each.plugin.facts.fingerprint(each.params) for name, each in sets.items() if each is not None}
+    sets = [(DATA_SET, scenario.data.set), (PUBLIC_SET, scenario.data.public_set)]
+    sets += [(PROBE_SET, each) for _, each in choices(scenario.method) if isinstance(each, DataSetChoice)]
+    prints = {name: each.plugin.facts.fingerprint(each.params) for name, each in sets if each is not None}
     return {str(path): digest_of(path) for path in sorted(paths)} | prints
 
 
@@ -44,7 +46,7 @@ def changed_inputs(recorded: Any, scenario: Scenario | None = None) -> list[str]
 
 def _now(name: str, known: dict[str, str]) -> str | None:
     """The present hash of a recorded file, "" where there is none; None where that was not asked for."""
-    if name in known or name in (DATA_SET, PUBLIC_SET):
+    if name in known or name in (DATA_SET, PUBLIC_SET, PROBE_SET):
         return known.get(name)
     path = Path(name)
     return digest_of(path) if path.is_file() else ""

@@ -19,7 +19,7 @@ class SampleLimits(Params):
     """At least so many samples and at most so many clients in a group."""
 
     min_samples: Least | None = Field(
-        None, description="a group is complete when it has so many samples (|D_S|min; 800 in S4)"
+        None, description="a group is complete when it has so many samples (|D_S|min of S4)"
     )
     max_clients: Least = Field(11, description="the most clients in a group (K_S,max)")
 

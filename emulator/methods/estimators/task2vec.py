@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -14,8 +15,9 @@ from emulator.contracts.learning import MeasurementChoice
 from emulator.contracts.methods import estimators
 from emulator.learning.data.arrays import is_text
 from emulator.learning.interface import AnyLab
+from emulator.learning.keys import content_key
 from emulator.learning.measurements import FisherParams, TextFisherParams
-from emulator.learning.probe import classifier_parameters, transformer_flops, transformer_parameters
+from emulator.learning.probe import ProbeParams, classifier_parameters, transformer_flops, transformer_parameters
 from emulator.learning.recipes import LocalTraining
 from emulator.methods.estimators.asking import Enquiry
 from emulator.methods.estimators.pretraining import (
@@ -28,6 +30,7 @@ from emulator.methods.estimators.pretraining import (
     rows_of_all,
 )
 from emulator.methods.session import Session
+from emulator.registry import Scale
 from emulator.world.device_queues import Begun
 from emulator.world.world import Steps, StepsTo
 
@@ -38,28 +41,43 @@ class Task2VecParams(PretrainingParams):
     passes: Annotated[int, Field(ge=1, le=1000)] = Field(
         1, description="passes over the client's samples for the Fisher information, each with newly drawn labels"
     )
+    probe: ProbeParams | None = Field(
+        None,
+        description="the data set on which the probe is trained before clients get it; without it, it has random weights",
+    )
+
+    def problems(self, scale: Scale) -> Iterator[tuple[str, str]]:
+        """Images and texts cannot stand in for each other."""
+        shapes = () if self.probe is None else (scale.shape, self.probe.data.shape)
+        if shapes and None not in shapes and len({is_text(shape) for shape in shapes if shape}) > 1:
+            yield (
+                "probe.data",
+                "the clients' samples and those of the probe's data set must both be images, or both texts",
+            )
 
 
 @estimators.register("task2vec", Task2VecParams)
 def task2vec(session: Session, enquiry: Enquiry, params: Task2VecParams) -> Steps:
     """Task2Vec: Fisher information of the feature extractor's filters, after fine-tuning the classifier alone.
 
-    The probe is the scenario's own model, untrained; S4 takes one that was trained on other data. Texts are read by a small
-    transformer instead (`emulator.learning.probe`), as S4 does. An epoch of fine-tuning is a forward pass, and one more
-    through the last layer; a pass for the Fisher information is one of training.
+    The probe is the scenario's own model. Its extractor is trained first on the data set of ``probe``, as in S4, or has random
+    weights. Texts are read by a small transformer instead (`emulator.learning.probe`). To train the probe takes no time on the
+    clock: S4's were published ones. An epoch of fine-tuning is a forward pass, and one more through the last layer; a pass for
+    the Fisher information is one of training.
     """
     lab, world, held = session.lab, session.world, session.lab.clients.samples
     probe = _probe_of(lab, world.workload.forward, params)
     if probe.own_bytes is not None and enquiry.model_bytes:
         enquiry = replace(enquiry, model_bytes=probe.own_bytes)
     rule = params.rule("classifier-sgd")
+    start = lab.initial() if params.probe is None else lab.pretrained(params.probe)
 
     def work(client: int) -> StepsTo[np.ndarray | None]:
         n, size = int(held[client]), params.batch_size
         tuning = replace(probe.forward, extra_flops=2 * probe.last)
         tuned = yield from session.work(
             lambda begun: world.predict(client, tuning, n * params.epochs, size, PRETRAINING, begun),
-            lambda: [] if probe.own_bytes else [lab.train(LocalTraining(lab.initial(), client, rule, 0)).model],
+            lambda: [] if probe.own_bytes else [lab.train(LocalTraining(start, client, rule, 0)).model],
         )
         if tuned is None:
             return None
@@ -93,7 +111,8 @@ def _probe_of(lab: AnyLab, forward: Arithmetic, params: Task2VecParams) -> _Prob
     if not is_text(lab.sample_shape):
         fisher = MeasurementChoice("fisher", FisherParams(passes=params.passes))
         return _Probe(fisher, forward, len(lab.measure("classifier-weights", [lab.initial()])))
-    fisher = MeasurementChoice("text-fisher", TextFisherParams.model_validate(params.model_dump()))
+    key = "" if params.probe is None else content_key("probe", params.probe.key())
+    fisher = MeasurementChoice("text-fisher", TextFisherParams(**dict(params), probe_key=key))
     size = lab.sample_shape[0], lab.clients.label_counts.shape[1]
     own_bytes = NUMBER_BYTES * transformer_parameters(*size)
     return _Probe(fisher, Arithmetic(transformer_flops(*size)), classifier_parameters(size[1]), own_bytes)
