@@ -17,6 +17,10 @@ class HflError(Exception):
     exit_code = 1
 
 
+class DivergedError(HflError):
+    """A training whose weights are no longer finite."""
+
+
 class InputError(HflError):
     """Something the user gave is wrong: the command line prints the message and exits with 2.
 

@@ -14,7 +14,7 @@ from typing import Any
 from emulator import checkpoint, run_folder
 from emulator.assembly import assemble, play, rare_collections
 from emulator.cluster import Backend
-from emulator.errors import HflError
+from emulator.errors import DivergedError, HflError
 from emulator.files import aside_of, held, write_json, write_text
 from emulator.learning.interface import AnyLab
 from emulator.learning.lab import Lab
@@ -141,6 +141,7 @@ class _Keeper:
         summary = summary_of(session, manifest["training"], status)
         if status == FAILED and error is not None:
             summary["error"] = str(error) or type(error).__name__
+            summary |= {"diverged": True} if isinstance(error, DivergedError) else {}
         write_json(folder / run_folder.SUMMARY, summary | {"files": digests(folder)})
         self._check_there()
         return summary

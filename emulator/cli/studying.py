@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -175,7 +176,7 @@ def _show_choices(loaded: LoadedStudy, folder: Path) -> None:
     rows = tuple(
         (
             *(text_of({"variant": each.variant, **each.point}[c]) for c in loaded.columns),
-            *(accuracy_text(each.accuracies[label]) for label in tried),
+            *(accuracy_text(a) if math.isfinite(a := each.accuracies[label]) else "–" for label in tried),
             text_of(each.chosen),
         )
         for each in found

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from emulator import plugins
 from emulator.contracts.learning import LocalParams, LocalRule, Rule
-from emulator.errors import HflError
+from emulator.errors import DivergedError, HflError
 from emulator.learning.device import HOST, Place
 from emulator.learning.drawing import Drawn, Masks, dropout_mask, own_dropouts
 from emulator.learning.extra_samples import Block, fetch, soft_classes
@@ -348,12 +348,12 @@ def _failed(job: TrainJob, count: int, error: Exception) -> HflError:
 
 
 def _finish(job: TrainJob, state: Tensor, travelled: float, size: int) -> TrainedState:
-    """The result of a training, on the CPU; raises `HflError` where it diverged."""
+    """The result of a training, on the CPU; raises `DivergedError` where it diverged."""
     state = state.cpu()
     if not math.isfinite(float(state.sum())):  # one value that is not finite makes the sum so, at a tenth of the cost
         whose = "estimator.probe" if job.client == PROBE else "local" if job.round else "estimator"
         key = f"method.{whose}.learning_rate"
-        raise HflError(
+        raise DivergedError(
             f"the training of {_who(job)} diverged in round {job.round}: its weights are no longer finite; "
             f"a smaller {key} (now {job.rule.params.learning_rate:g}) may help"
         )

@@ -29,7 +29,7 @@ from emulator.study.job import Ended, Order, Progressed, ReplayOrder, Setup, War
 from emulator.study.load import LoadedStudy, Planned
 from emulator.study.names import FAILURES
 from emulator.study.results import WorldReplay
-from emulator.study.tuning import settled, untuned, write_choices
+from emulator.study.tuning import diverged, settled, untuned, write_choices
 
 log = logging.getLogger(__name__)
 
@@ -56,19 +56,26 @@ def run_left(
 ) -> dict[str, str]:
     """Does in a study's folder what is left to do there; returns why runs failed, by name, and keeps it in `FAILURES`.
 
-    Runs of tuning come first. Where one of them fails, the runs that wait for it are not begun and count as failed; others go
-    on. ``show(left, done)`` is a block that lasts as long as the runs, ``run`` does them (as `run_all`). Raises `InputError`
-    where another process is at work in the folder, or it holds something else (see `prepare_all`).
+    Runs of tuning come first. Where one of them fails otherwise than by diverging, the runs that wait for it are not begun and
+    count as failed; others go on. ``show(left, done)`` is a block that lasts as long as the runs, ``run`` does them (as
+    `run_all`). Raises `InputError` where another process is at work in the folder, or it holds something else (`prepare_all`).
     """
 
     def work_through(runs: Sequence[Planned]) -> dict[str, str]:
-        left = prepare_all(folder, runs, overwrite)
+        left = [
+            each
+            for each in prepare_all(folder, runs, overwrite)
+            if not (each in loaded.tuning and diverged(folder, each))
+        ]
         write_index(folder, loaded)
         with show(len(left), len(runs) - len(left)) as watcher:
             return run(left, watcher)
 
     with held(folder):
         failed = work_through(loaded.tuning) if loaded.tuning else {}
+        failed = {
+            each.name: failed[each.name] for each in loaded.tuning if each.name in failed and not diverged(folder, each)
+        }
         loaded = settled(loaded, folder)
         write_choices(loaded, folder)
         failed |= untuned(loaded) | work_through(loaded.ready)

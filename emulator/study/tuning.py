@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from emulator.errors import InputError
-from emulator.files import write_json
-from emulator.run_folder import COMPLETE, METRICS, check_unchanged
+from emulator.files import read_json, write_json
+from emulator.run_folder import COMPLETE, FAILED, METRICS, SUMMARY, check_unchanged
 from emulator.standing import SPENT, last_within, mean_of_last
 from emulator.study.expand import Point, point_of
 from emulator.study.folder import state_of
@@ -38,7 +38,9 @@ class Tuned:
 
 
 def choices(loaded: LoadedStudy, folder: Path) -> dict[Point, Tuned]:
-    """What the runs of tuning in a study's ``folder`` say, by point; only where all runs of a point are complete.
+    """What the runs of tuning in a study's ``folder`` say, by point; only where all runs of a point are over.
+
+    A value with which training diverged loses against any other. Where all did, nothing is chosen.
 
     Raises `InputError` where a file of one has changed since, or has nothing of what they are judged by.
     """
@@ -47,13 +49,21 @@ def choices(loaded: LoadedStudy, folder: Path) -> dict[Point, Tuned]:
         by_point.setdefault(point_of(run.variant, run.point), []).append(run)
     found = {}
     for point, runs in by_point.items():
-        if all(state_of(folder, run) == COMPLETE for run in runs):
-            found[point] = Tuned(
-                runs[0].variant,
-                runs[0].point,
-                {run.tuned: _accuracy(loaded, folder, run) for run in runs if run.tuned is not None},
-            )
+        lost = {run.name for run in runs if diverged(folder, run)}
+        if len(lost) < len(runs) and all(run.name in lost or state_of(folder, run) == COMPLETE for run in runs):
+            accuracies = {
+                run.tuned: -math.inf if run.name in lost else _accuracy(loaded, folder, run)
+                for run in runs
+                if run.tuned is not None
+            }
+            found[point] = Tuned(runs[0].variant, runs[0].point, accuracies)
     return found
+
+
+def diverged(folder: Path, run: Planned) -> bool:
+    """Whether a run of tuning has ended because training diverged; it is not begun again."""
+    said = read_json(folder / run.name / SUMMARY) or {}
+    return said.get("status") == FAILED and bool(said.get("diverged")) and state_of(folder, run) == FAILED
 
 
 def settled(loaded: LoadedStudy, folder: Path) -> LoadedStudy:
@@ -73,7 +83,10 @@ def write_choices(loaded: LoadedStudy, folder: Path) -> list[Tuned]:
         {
             "variant": each.variant,
             "point": each.point,
-            "tried": [{"value": label, tune.by: accuracy} for label, accuracy in each.accuracies.items()],
+            "tried": [
+                {"value": label, tune.by: accuracy if math.isfinite(accuracy) else None}
+                for label, accuracy in each.accuracies.items()
+            ],
             "chosen": each.chosen,
         }
         for each in found
@@ -85,7 +98,8 @@ def write_choices(loaded: LoadedStudy, folder: Path) -> list[Tuned]:
 def untuned(loaded: LoadedStudy) -> dict[str, str]:
     """Why runs of a settled study cannot be done, by name: tuning has chosen no value for them."""
     ready = {run.name for run in loaded.ready}
-    return {r.name: "not begun: not all runs of its tuning are complete" for r in loaded.runs if r.name not in ready}
+    why = "not begun: not all runs of its tuning are complete, or training diverged in all of them"
+    return {r.name: why for r in loaded.runs if r.name not in ready}
 
 
 def _accuracy(loaded: LoadedStudy, folder: Path, run: Planned) -> float:

@@ -172,3 +172,22 @@ def test_the_last_rounds_and_the_budget_are_those_of_a_direct_search(steps: list
     assert mean_of_last(rows, n) == pytest.approx(expected, nan_ok=True)
     within = [row for row in rows if row["time_s"] <= n]
     assert last_within(rows, {"time": float(n)}) == (within[-1] if within else None)
+
+
+def test_a_value_with_which_training_diverges_loses_and_is_not_tried_again(tmp_path: Path) -> None:
+    text = (
+        "name: wild\nscenario: tiny.yaml\nset: {stop.rounds: 3}\nseeds: 1\n"
+        "tune: {key: method.local.learning_rate, values: [VALUES], seed: 9}\n"
+    )
+    study = write_study(tmp_path, text.replace("VALUES", "1.0e+30, 0.05"))
+    for _ in range(2):
+        done = hfl("study", study, "--out", tmp_path / "out", "--jobs", "1", "--no-memo")
+        assert done.code == 0, done.err
+    assert "diverged" not in done.err  # the second time nothing is left
+    (point,) = json.loads((tmp_path / "out" / "tuned.json").read_text())["points"]
+    assert point["chosen"] == 0.05
+    assert [tried["accuracy"] is None for tried in point["tried"]] == [True, False]
+    study.write_text(text.replace("VALUES", "1.0e+30, 2.0e+30"))
+    wild = hfl("study", study, "--out", tmp_path / "wild", "--jobs", "1", "--no-memo")
+    assert wild.code == 1
+    assert "seed-0: not begun: not all runs of its tuning are complete, or training diverged" in wild.err
