@@ -43,7 +43,8 @@ class Judged:
 
     ``pairs`` have a figure on both sides; ``better_reached`` and ``than_reached`` say how many of them got as far as the
     quantity counts to. ``wins`` and ``losses`` are pairs whose advantage is more than ``by``, or less than minus that.
-    ``detectable`` is the mean advantage that so many pairs, as scattered as these, would show in 80 % of all studies.
+    ``detectable`` is the mean advantage that so many pairs, as scattered as these, would show in 80 % of all studies, ``by``
+    included.
     """
 
     claim: int  # counted from 1
@@ -88,7 +89,7 @@ def verdict_of(advantages: Sequence[float], by: float = 0.0) -> str:
         return SHOWN
     if mean + half < -by:
         return CONTRADICTED
-    return LEVEL if -by < mean - half and mean + half < by else UNDECIDED
+    return LEVEL if -by <= mean - half and mean + half <= by else UNDECIDED
 
 
 def _judge(results: StudyResults, claim: Claim, number: int) -> list[Judged]:
@@ -122,9 +123,9 @@ def _figure(run: Mapping[str, Any], quantity: Quantity) -> float:
     if not quantity.reached:
         return figure
     so_far = float(run.get(quantity.reached, math.nan))
-    if quantity.needs == "target" and math.isnan(so_far):
-        return math.inf  # it never reached the target
-    return math.inf if so_far == 0 and quantity.column == quantity.reached else figure
+    if quantity.needs == "target":  # which may be reached before the first round
+        return math.inf if math.isnan(so_far) else figure
+    return math.inf if so_far == 0 else figure
 
 
 def _row(
@@ -141,7 +142,7 @@ def _row(
     elif all(math.isfinite(a) for a in advantages) and min(reached) == len(pairs):
         verdict = verdict_of(advantages, by)
         if verdict != TOO_FEW:
-            test, (mean, half), found = "t", mean_and_interval(advantages), detectable(advantages)
+            test, (mean, half), found = "t", mean_and_interval(advantages), by + detectable(advantages)
     elif len(pairs) < LEAST_PAIRS:
         verdict = TOO_FEW
     else:

@@ -115,6 +115,9 @@ def load_study(folder: Path | str) -> StudyResults:
     folders: dict[str, Path] = {}
     for identity in runs:
         place = folder / identity["run"]
+        if tuned and identity[tuned] is None:
+            missing.append(identity["run"])  # it waits for tuning; what is in its folder is of another choice
+            continue
         run = load_run(place) if (place / "summary.json").is_file() and (place / "metrics.csv").is_file() else None
         if run is None or run.status != COMPLETE:
             missing.append(identity["run"])
@@ -123,6 +126,7 @@ def load_study(folder: Path | str) -> StudyResults:
         folders[identity["run"]] = place
     if not found:
         states = [f"\n  {run}: {state}" for run, state in list(states_of(folder, missing).items())[:SHOWN]]
+        states += [f"\n  ... and {len(missing) - SHOWN} more"] if len(missing) > SHOWN else []
         raise InputError(f"no run of the study in '{folder}' is complete{''.join(states)}")
     table = pd.concat(found, ignore_index=True)
     if baseline:
@@ -239,6 +243,7 @@ def write_tables(results: StudyResults) -> list[str]:
     write_text(results.folder / "summary.csv", results.summary.to_csv(index=False, lineterminator="\n"))
     written = ["results.csv", "results.parquet", "summary.csv"]
     if not results.stated:
+        (results.folder / CLAIMS).unlink(missing_ok=True)
         return written
     write_text(results.folder / CLAIMS, results.claims.to_csv(index=False, lineterminator="\n"))
     return [*written, CLAIMS]

@@ -92,9 +92,21 @@ def load_worlds(folder: Path | str) -> WorldResults:
     if curves:
         first = targets[0] if targets else target
         table = pd.concat(curves, ignore_index=True)
-        planned = tuple({**entry["values"], "run": entry["run"]} for entry in entries)
-        study = StudyResults(folder, name, columns, first, table, tuple(missing), _NoFolders(), stated, planned)
+        study = StudyResults(
+            folder, name, columns, first, table, tuple(missing), _NoFolders(), stated, _planned(about, entries, columns)
+        )
     return WorldResults(columns, targets, pd.DataFrame(rows), study, tuple(missing))
+
+
+def _planned(
+    about: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], columns: Sequence[str]
+) -> tuple[dict[str, Any], ...]:
+    """What all replays have in the columns, also those of runs that are not complete."""
+    own = [c for c in columns if c not in about["columns"]]
+    worlds = {entry["world"]: {c: entry["values"][c] for c in own} for entry in entries}
+    runs = [{"variant": run["variant"], **run["point"]} for run in about["runs"]]
+    every = [{**run, **world} for run in runs for world in worlds.values()]
+    return (*every, *(dict(entry["values"]) for entry in entries))
 
 
 class _NoFolders(dict[str, Path]):

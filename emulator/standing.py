@@ -15,17 +15,21 @@ Row = TypeVar("Row", bound=Mapping[str, Any])
 def last_within(rows: Iterable[Row], limits: Mapping[str, float]) -> Row | None:
     """The last of a run's evaluations that is within all ``limits`` (see `Budget.limits`); None where there is none.
 
-    Nothing is interpolated: what was tested later had spent more. What is not known (nan) is not within a limit.
+    Nothing is interpolated: what was tested later had spent more. What is not known (nan) is not within a limit. The model before
+    the first round (round 0) does not count.
     """
     found = None
     for row in rows:
-        if all(row[SPENT[name]] <= limit for name, limit in limits.items()):
+        if row["round"] and all(row[SPENT[name]] <= limit for name, limit in limits.items()):
             found = row
     return found
 
 
 def mean_of_last(rows: Sequence[Mapping[str, Any]], rounds: int) -> float:
-    """The mean accuracy (a share) of a run's evaluations within its last ``rounds``; nan where there is none."""
-    known = [row for row in rows if not math.isnan(row["accuracy"])]
+    """The mean accuracy (a share) of a run's evaluations within its last ``rounds``; nan where there is none.
+
+    The model before the first round (round 0) does not count.
+    """
+    known = [row for row in rows if row["round"] and not math.isnan(row["accuracy"])]
     accuracies = [row["accuracy"] for row in known if row["round"] > known[-1]["round"] - rounds]
     return math.fsum(accuracies) / len(accuracies) if accuracies else math.nan

@@ -55,8 +55,13 @@ def claims(results: StudyResults, paths: Sequence[Path], params: FigureParams) -
 
     if not results.stated:
         raise InputError("there are no 'claims' in the study to draw")
-    chosen = replace(results, table=selected(results, params)) if params.where else results
-    save_all(plot(judge_all(chosen, results.stated), None, params.title or None), paths)
+    judged = results.claims
+    if params.where:
+        judged = judge_all(replace(results, table=selected(results, params)), results.stated)
+        judged = judged[judged["pairs"] > 0]
+        if judged.empty:
+            raise InputError("no claim is about these runs alone", "where")
+    save_all(plot(judged, None, params.title or None), paths)
 
 
 def plot(judged: pd.DataFrame, path: Path | str | None = None, title: str | None = None) -> Figure:
@@ -131,5 +136,5 @@ def _said(row: dict[Any, Any]) -> str:
 
 def _label(row: dict[Any, Any]) -> str:
     said = row["text"].partition(" in ")[0].replace(" better than ", " over ")
-    text = f"{said}, {row['at']}" if row["at"] else said
+    text = f"{row['claim']}: {said}, {row['at']}" if row["at"] else f"{row['claim']}: {said}"
     return textwrap.fill(text, LABEL, max_lines=2, placeholder=" ...")

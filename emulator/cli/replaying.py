@@ -17,6 +17,7 @@ from emulator.files import replacing, write_text
 from emulator.study.load import LoadedStudy
 from emulator.study.results import WorldReplay, index_of, left_of, plan, take_trained, to_train
 
+WORLD_CLAIMS = "whatif-claims.csv"
 PLAIN_EVERY_S = 5.0
 
 
@@ -77,11 +78,12 @@ def show_worlds(loaded: LoadedStudy, folder: Path) -> None:
     states = f"{counts['trained']:,} trained" + (f", {counts['missing']:,} missing" if counts["missing"] else "")
     out.print(f"trainings reused {counts['reused']:,} of {counts['asked']:,}, {states}")
     drawn: list[str] = []
+    (folder / WORLD_CLAIMS).unlink(missing_ok=True)
     if results.study is not None and results.study.stated:
         claims = results.study.claims
-        write_text(folder / "whatif-claims.csv", claims.to_csv(index=False, lineterminator="\n"))
+        write_text(folder / WORLD_CLAIMS, claims.to_csv(index=False, lineterminator="\n"))
         out.print(table_of(claims).text() + "\n", markup=False)
-        drawn.append("whatif-claims.csv")
+        drawn.append(WORLD_CLAIMS)
     if loaded.study.whatif.figures and results.study is not None:
         drawn += draw(loaded, loaded.study.whatif.figures, results.study, ("whatif", "figures"), "whatif-")
     written = ["whatif.csv", "whatif.parquet", *drawn]

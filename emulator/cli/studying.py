@@ -102,7 +102,9 @@ def study(
         replaying.show_worlds(loaded, folder)
     if failed:
         listed = "\n".join(f"  {run}: {message}" for run, message in failed.items())
-        raise HflError(f"{len(failed)} of {len(loaded.tuning) + len(loaded.runs)} runs failed\n{listed}")
+        raise HflError(
+            f"{len(failed)} of {len(loaded.tuning) + len(loaded.runs)} runs failed or were not begun\n{listed}"
+        )
     if unanswered:
         replaying.complain(unanswered, (len(loaded.sources) or len(loaded.runs)) * len(loaded.worlds))
 

@@ -83,6 +83,11 @@ def wrong_tune(
     for who, changes in said.items():
         if tune.key in changes:
             yield document.problem(key, f"{who} sets '{tune.key}' itself; leave one of them out")
+    varied = [*study.grid, *(k for changes in (study.variants or {}).values() for k in changes)]
+    for own in tune.set:
+        undone = next((other for other in varied if covers(own, other)), "")
+        if undone and own != tune.key:
+            yield document.problem(("tune", "set", own), f"the study varies '{undone}'", at_key=True)
     yield from wrong_grid(document, ("tune",), {"values": tune.values})
     if len(tune.values) < 2:
         yield document.problem(("tune", "values"), "there is nothing to choose; give at least two values")
@@ -96,12 +101,16 @@ def wrong_drawings(
     figures: Sequence[FigureChoice],
     columns: Sequence[str],
     entries: Sequence[tuple[str, Mapping[str, Any]]],
+    claims: bool,
 ) -> Iterator[Problem]:
-    """Figures without runs, and those that would take different runs for seeds of one.
+    """Figures without runs, or of claims that are not there, and those that would take different runs for seeds of one.
 
-    ``entries`` are the names of all runs, and what each has in the columns, ``method`` and ``seed``.
+    ``entries`` are the names of all runs, and what each has in the columns, ``method`` and ``seed``; ``claims`` says whether
+    there are any.
     """
     for i, figure in enumerate(figures):
+        if figure.kind == "claims" and not claims:
+            yield document.problem((*at, i), f"there are no '{'.'.join((*map(str, at[:-1]), 'claims'))}' to draw")
         where = {column_named(name, columns): value for name, value in figure.params.where.items()}
         chosen = [(n, v) for n, v in entries if all(same_value(value, v[c]) for c, value in where.items())]
         if not chosen:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from emulator.errors import InputError, Problem, quote_all, suggestion
 from emulator.study.names import short_names, text_of
 from emulator.study.quantities import QUANTITIES, SHARE
-from emulator.study.schema import Claim, column_named, same_value
+from emulator.study.schema import Claim, same_value
 from emulator.units import Dimension
 from emulator.yamlfile import Document, Path_
 
@@ -18,10 +18,14 @@ Values = Mapping[str, Any]  # what runs have in columns
 
 
 class Given(NamedTuple):
-    """What claims need not say themselves: whether the study has a target, and it or all of its runs a budget."""
+    """What claims need not say themselves: whether the study has a target, and it or all of its runs the same budget.
+
+    ``budgets`` says where one could stand.
+    """
 
     target: bool
     budget: bool
+    budgets: str = "the claim or of the study, or the same limit of cost, time or bytes in 'stop' of every run"
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,10 @@ def title(claim: Claim, place: Place, columns: Sequence[str], target: float | No
     what = str(claim.quantity).removesuffix("-to-target").replace("-", " ")
     if QUANTITIES[claim.quantity].needs == "target" and goal:
         what += f" to {100 * goal:.4g} %"
+    if claim.budget is not None:
+        said = claim.budget.model_dump(exclude_none=True)
+        what += f" ({', '.join(f'{name} {said[name]}' for name in said)})"
+    what += f", by more than {claim.by}" if claim.by else ""
     return f"{side_text(place.better, columns)} better than {side_text(place.than, columns)} in {what}"
 
 
@@ -115,7 +123,7 @@ def wrong_claims(
             path: Path_ = (*at, i, *([key] if key else []))
             yield document.problem(path, message)
         said = tuple(
-            text_of(getattr(claim, name)) for name in ("better", "than", "quantity", "where", "target", "budget")
+            text_of(getattr(claim, name)) for name in ("better", "than", "quantity", "where", "target", "budget", "by")
         )
         if said in seen:
             yield document.problem((*at, i), f"says the same as claim {seen[said] + 1}")
@@ -131,8 +139,8 @@ def _wrong(claim: Claim, columns: Sequence[str], runs: Sequence[Values], given: 
     needs = QUANTITIES[claim.quantity].needs
     for name, own, common in (("target", claim.target, given.target), ("budget", claim.budget, given.budget)):
         if name == needs and own is None and not common:
-            more = ", or a limit of cost, time or bytes in 'stop' of every run" if name == "budget" else ""
-            yield "in", f"'{claim.quantity}' needs a '{name}', of the claim or of the study{more}"
+            whose = given.budgets if name == "budget" else "the claim or of the study"
+            yield "in", f"'{claim.quantity}' needs a '{name}', of {whose}"
         elif name != needs and own is not None:
             users = quote_all(q for q, quantity in QUANTITIES.items() if quantity.needs == name)
             yield name, f"'{claim.quantity}' has no {name}; it goes with {users}"
@@ -179,13 +187,11 @@ def _common_column(sides: Mapping[str, Any], columns: Sequence[str], runs: Seque
 
 
 def _column(name: str, columns: Sequence[str], key: str) -> str:
-    try:
-        column = column_named(name, columns)
-    except InputError as error:
-        raise InputError(error.message, key) from None
-    if column not in columns:
-        raise InputError(f"'{name}': name something that the study varies beside the seed", key)
-    return column
+    short = {s: column for column, s in short_names(columns).items()}
+    if name in columns or name in short:
+        return short.get(name, name)
+    hint = suggestion(name, {*columns, *short}, "it varies")
+    raise InputError(f"'{name[:60]}' is nothing that this study varies beside the seed; {hint}", key)
 
 
 def _known(value: Any, column: str, runs: Sequence[Values], key: str) -> Any:

@@ -144,24 +144,31 @@ def check(document: Document, overrides: Sequence[str] = ()) -> LoadedStudy:
     one_a_variant = {run.variant: run for run in reversed(runs)}.values()
     worlds = whatif.checked_worlds(study, document, sources, [run.loaded for run in one_a_variant])
     entries = [(run.name, run.values) for run in runs]
-    problems = list(wrong_drawings(document, ("figures",), study.figures, columns_of(study), entries))
+    problems = list(
+        wrong_drawings(document, ("figures",), study.figures, columns_of(study), entries, bool(study.claims))
+    )
     values = [run.values for run in runs]
     problems += wrong_baseline(document, study.baseline, columns_of(study), values)
-    budgets = all(run.loaded.scenario.stop.budget for run in runs)
+    stops = [run.loaded.scenario.stop.budget for run in runs]
+    budgets = all(stop and stop == stops[0] for stop in stops)
     given = Given(study.target is not None, study.budget is not None or budgets)
     problems += wrong_claims(document, ("claims",), study.claims, columns_of(study), values, given)
-    if study.tune is not None and study.tune.by == "accuracy-at-budget" and not (study.budget or budgets):
+    if study.tune is not None and study.tune.by == "accuracy-at-budget" and not (study.budget or all(stops)):
         problems.append(
             document.problem(("tune", "by"), "needs a 'budget' of the study, or one in 'stop' of every run")
         )
     if study.whatif is not None:
         replayed = whatif.combined(whatif.about(sources) if sources else entries, worlds)
         at, columns = ("whatif", "figures"), whatif.columns_of(study)
-        problems += wrong_drawings(document, at, study.whatif.figures, columns, replayed)
+        problems += wrong_drawings(document, at, study.whatif.figures, columns, replayed, bool(study.whatif.claims))
         limited = all(any(covers("stop", change.key) for change in world.changes) for world in worlds)
-        given = Given(bool(study.whatif.targets) or study.target is not None, budgets or limited)
+        whose = "the claim, or a limit of cost, time or bytes in 'stop' of every world"
+        given = Given(bool(study.whatif.targets) or study.target is not None, budgets or limited, whose)
         found = [dict(values) for _, values in replayed]
         problems += wrong_claims(document, ("whatif", "claims"), study.whatif.claims, columns, found, given)
+        if study.whatif.claims and sources:
+            message = "claims are judged on runs with the same seeds; name a 'scenario', whose runs are then replayed"
+            problems.append(document.problem(("whatif", "claims"), message, at_key=True))
     if problems:
         raise ScenarioError(tuple(problems))
     return LoadedStudy(study, document, runs, worlds, sources, tuning, base, tuple(last))

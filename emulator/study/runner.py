@@ -24,7 +24,7 @@ from emulator.files import held, write_json
 from emulator.learning.memo import Memo
 from emulator.machine import cores
 from emulator.methods.session import Metrics
-from emulator.study.folder import prepare_all, write_index
+from emulator.study.folder import INDEX, prepare_all, write_index
 from emulator.study.job import Ended, Order, Progressed, ReplayOrder, Setup, Warned, work
 from emulator.study.load import LoadedStudy, Planned
 from emulator.study.names import FAILURES
@@ -61,24 +61,24 @@ def run_left(
     `run_all`). Raises `InputError` where another process is at work in the folder, or it holds something else (`prepare_all`).
     """
 
-    def work_through(runs: Sequence[Planned]) -> dict[str, str]:
-        left = [
-            each
-            for each in prepare_all(folder, runs, overwrite)
-            if not (each in loaded.tuning and diverged(folder, each))
-        ]
-        write_index(folder, loaded)
+    def work_through(runs: Sequence[Planned], left: Sequence[Planned]) -> dict[str, str]:
         with show(len(left), len(runs) - len(left)) as watcher:
             return run(left, watcher)
 
     with held(folder):
-        failed = work_through(loaded.tuning) if loaded.tuning else {}
-        failed = {
-            each.name: failed[each.name] for each in loaded.tuning if each.name in failed and not diverged(folder, each)
-        }
-        loaded = settled(loaded, folder)
+        failed: dict[str, str] = {}
+        if loaded.tuning:
+            # What the folder says of an earlier choice stays until this one is made.
+            left = [each for each in prepare_all(folder, loaded.tuning, overwrite) if not diverged(folder, each)]
+            if not (folder / INDEX).is_file():
+                write_index(folder, loaded)
+            found = work_through(loaded.tuning, left)
+            failed = {r.name: found[r.name] for r in loaded.tuning if r.name in found and not diverged(folder, r)}
+            loaded = settled(loaded, folder)
+        left = prepare_all(folder, loaded.ready, overwrite)
         write_choices(loaded, folder)
-        failed |= untuned(loaded) | work_through(loaded.ready)
+        write_index(folder, loaded)
+        failed |= untuned(loaded) | work_through(loaded.ready, left)
         if failed:
             write_json(folder / FAILURES, failed)  # a run that fails early has no folder to say so
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
@@ -72,8 +73,10 @@ def _quantity(given: str) -> str:
 
 
 def _least(given: Any) -> float | str:
-    if isinstance(given, int | float | str) and not isinstance(given, bool):
+    if isinstance(given, str):
         return given
+    if isinstance(given, int | float) and not isinstance(given, bool) and math.isfinite(given):
+        return float(given)
     raise PydanticCustomError("by", "expected a number, or a quantity with its unit")
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from emulator.errors import InputError
+from emulator.errors import ScenarioError
 from emulator.files import read_json, write_json
 from emulator.run_folder import COMPLETE, FAILED, METRICS, SUMMARY, check_unchanged
 from emulator.standing import SPENT, last_within, mean_of_last
@@ -103,7 +103,7 @@ def untuned(loaded: LoadedStudy) -> dict[str, str]:
 
 
 def _accuracy(loaded: LoadedStudy, folder: Path, run: Planned) -> float:
-    """By what a run of tuning is judged: a share; minus infinity where nothing was evaluated within the budget."""
+    """By what a run of tuning is judged: a share. Raises `ScenarioError` where it has none."""
     place, study = folder / run.name, loaded.study
     assert study.tune is not None
     check_unchanged(place, "delete the folder, and the study runs it again")
@@ -117,11 +117,15 @@ def _accuracy(loaded: LoadedStudy, folder: Path, run: Planned) -> float:
             for row in csv.DictReader(file)
         ]
     if math.isnan(rows[-1]["accuracy"]):
-        raise InputError(f"tuning is by {study.tune.by}, and {place} has none; choose another 'by' in 'tune'")
+        raise ScenarioError((loaded.document.problem(("tune", "by"), f"the run in {place} has no such accuracy"),))
     scenario = run.loaded.scenario
     limits = study.budget.limits if study.budget else scenario.stop.budget
     last = scenario.evaluate.last_rounds or max(1, int(rows[-1]["round"]) // 10)
-    return _by(study.tune.by, rows, limits, last)
+    found = _by(study.tune.by, rows, limits, last)
+    if math.isnan(found):
+        problem = loaded.document.problem(("tune", "by"), f"the run in {place} was not evaluated within its budget")
+        raise ScenarioError((problem,))
+    return found
 
 
 def _by(quantity: str, rows: Sequence[Mapping[str, float]], limits: Mapping[str, float], last: int) -> float:
@@ -130,4 +134,4 @@ def _by(quantity: str, rows: Sequence[Mapping[str, float]], limits: Mapping[str,
     if quantity == "accuracy-last-rounds":
         return mean_of_last(rows, last)
     row = last_within(rows, limits) if quantity == "accuracy-at-budget" else rows[-1]
-    return -math.inf if row is None else row["accuracy"]
+    return math.nan if row is None else row["accuracy"]

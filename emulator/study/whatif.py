@@ -51,6 +51,7 @@ def misplaced(study: Study, document: Document) -> Iterator[Problem]:
     yield from wrong_grid(document, ("whatif", "grid"), whatif.grid)
     if not whatif.runs:
         varied = [*study.grid, *(key for changes in (study.variants or {}).values() for key in changes)]
+        varied += [] if study.tune is None else [study.tune.key]
         for path, key in places:
             undone = next((other for other in varied if covers(key, other)), "")
             if undone:

@@ -19,7 +19,7 @@ from analysis.claims import CONTRADICTED, LEVEL, NOT_MEASURED, SHOWN, TOO_FEW, U
 from analysis.figures import draw_folders
 from analysis.seeds import detectable, mean_and_interval, sign_test
 from analysis.studies import StudyResults, load_study, write_tables
-from emulator.files import write_json
+from emulator.files import read_json, write_json
 
 SWAPPED = {SHOWN: CONTRADICTED, CONTRADICTED: SHOWN}
 Curves = Mapping[str, Sequence[Sequence[float]]]  # accuracies of each seed, by variant
@@ -50,16 +50,47 @@ def test_a_verdict_is_that_of_a_direct_computation(values: list[float], by: floa
     edges = [mean - half - by, mean + half + by, mean - half + by, mean + half - by]
     assume(min(abs(edge) for edge in edges) > 1e-9)
     expected = SHOWN if mean - half > by else CONTRADICTED if mean + half < -by else UNDECIDED
-    if expected == UNDECIDED and -by < mean - half and mean + half < by:
+    if expected == UNDECIDED and -by <= mean - half and mean + half <= by:
         expected = LEVEL
     assert verdict_of(values, by) == expected
     assert verdict_of([-v for v in values], by) == SWAPPED.get(expected, expected)
 
 
+def test_equal_pairs_are_level_and_what_matters_least_adds_to_what_can_be_detected(tmp_path: Path) -> None:
+    assert verdict_of([0.0, 0.0, 0.0]) == LEVEL
+    curves = {"A": [[0.1, a] for a in (0.5, 0.6, 0.4)], "B": [[0.1, b] for b in (0.4, 0.56, 0.41)]}
+    claims = [{"better": "A", "than": "B", "in": "accuracy", "by": by} for by in (0, 0.1)]
+    small, large = make_study(tmp_path / "s", curves, claims).claims["detectable"]
+    assert large == pytest.approx(small + 0.1)
+
+
+def test_a_target_that_the_untrained_model_reaches_is_reached_at_once(tmp_path: Path) -> None:
+    curves = {"A": [[0.3, 0.5]] * 3, "B": [[0.1, 0.5]] * 3}
+    claims = [
+        {"better": "A", "than": "B", "in": quantity, "target": 0.2}
+        for quantity in ("rounds-to-target", "time-to-target")
+    ]
+    found = make_study(tmp_path / "s", curves, claims).claims
+    assert found["verdict"].to_list() == [SHOWN, SHOWN]
+    assert found["better_reached"].to_list() == [3, 3]
+    assert found["advantage"][0] == 1
+
+
+def test_runs_that_wait_for_tuning_do_not_count(tmp_path: Path) -> None:
+    claims = [{"better": "A", "than": "B", "in": "accuracy"}]
+    make_study(tmp_path / "s", {"A": [[0.1, 0.5]] * 3, "B": [[0.1, 0.4]] * 3}, claims)
+    about = read_json(tmp_path / "s" / "study.json") or {}
+    for run in about["runs"]:
+        run |= {"tuned": 0.1} if run["variant"] == "A" else {}
+    write_json(tmp_path / "s" / "study.json", about | {"tune": {"key": "method.local.learning_rate"}})
+    results = load_study(tmp_path / "s")
+    assert results.missing == ("B_seed-0", "B_seed-1", "B_seed-2")
+    assert results.claims["verdict"].to_list() == [NOT_MEASURED]
+
+
 def test_fewer_than_three_pairs_say_nothing() -> None:
     assert verdict_of([0.5, 0.6]) == TOO_FEW
     assert verdict_of([0.5, 0.5, 0.5]) == SHOWN
-    assert verdict_of([0.0, 0.0, 0.0]) == UNDECIDED
 
 
 def test_the_interval_covers_the_truth_in_95_of_100_studies() -> None:

@@ -130,6 +130,19 @@ BASE = "name: x\nscenario: tiny.yaml\nseeds: 2\nvariants: {a: {}, b: {stop.round
          ["tune.by: needs a 'budget' of the study, or one in 'stop' of every run"]),
         ("tune: {key: data.partition.alpha, values: [0.1, 0.2], seed: 5, set: {data.partition.alpha: 3, seed: 1}}\n",
          ["tune.set.seed: the seeds of a study stand in 'seeds'"]),
+        ("tune: {key: data.partition.alpha, values: [0.1, 0.2], seed: 5, set: {stop.rounds: 3}}\n",
+         ["tune.set.stop.rounds: the study varies 'stop.rounds'"]),
+        ("claims: [{better: {method: fedavg}, than: {method: x}, in: time}, {better: a, than: b, in: time, by: .nan}]\n",
+         ["claims[1].by: expected a number, or a quantity with its unit"]),
+        ("claims: [{better: {method: fedavg}, than: {method: x}, in: time}]\nfigures: [claims]\n",
+         ["claims[0].better: 'method' is nothing that this study varies beside the seed; "]),
+        ("figures: [claims]\n", ["figures[0]: there are no 'claims' to draw"]),
+        ("set: {stop: {rounds: 2, time: 5 s}}\ngrid: {stop.time: [5 s, 6 s]}\n"
+         "claims: [{better: a, than: b, in: accuracy-at-budget}]\n",
+         ["claims[0].in: 'accuracy-at-budget' needs a 'budget', of the claim or of the study, or the same limit"]),
+        ("tune: {key: method.local.learning_rate, values: [0.1, 0.2], seed: 5}\n"
+         "whatif: {worlds: {w: {method.local.learning_rate: 1.0}}}\n",
+         ["whatif.worlds.w.method.local.learning_rate: the study itself varies 'method.local.learning_rate'"]),
         ("claims: [{better: a, than: c, in: accuracy}, {better: a, than: b, in: speed}]\n",
          ["claims[1].in: unknown quantity 'speed'; "]),
         ("claims: [{better: a, than: c, in: accuracy}, {better: a, than: b, in: time-to-target}, "
@@ -140,7 +153,7 @@ BASE = "name: x\nscenario: tiny.yaml\nseeds: 2\nvariants: {a: {}, b: {stop.round
           "claims[3].by: 3 has no unit; write for example '"]),
         ("whatif: {worlds: {w: {topology.links.backhaul.latency: 1 s}}, "
          "claims: [{better: a, than: b, in: accuracy-at-budget}, {better: w, than: v, in: time}]}\n",
-         ["whatif.claims[0].in: 'accuracy-at-budget' needs a 'budget', of the claim or of the study, or a limit",
+         ["whatif.claims[0].in: 'accuracy-at-budget' needs a 'budget', of the claim, or a limit",
           "whatif.claims[1].than: no run has 'v'; there are: 'a', 'b', 'w'"]),
     ],
 )  # fmt: skip
@@ -191,3 +204,17 @@ def test_a_value_with_which_training_diverges_loses_and_is_not_tried_again(tmp_p
     wild = hfl("study", study, "--out", tmp_path / "wild", "--jobs", "1", "--no-memo")
     assert wild.code == 1
     assert "seed-0: not begun: not all runs of its tuning are complete, or training diverged" in wild.err
+
+
+def test_a_study_that_is_refused_leaves_its_folder_as_it_was(tmp_path: Path) -> None:
+    text = (
+        "name: again\nscenario: tiny.yaml\nset: {stop.rounds: 1}\nseeds: 1\n"
+        "tune: {key: method.local.learning_rate, values: [VALUES], seed: 9}\n"
+    )
+    words = ("--out", tmp_path / "out", "--jobs", "1", "--no-memo")
+    assert hfl("study", write_study(tmp_path, text.replace("VALUES", "1.0e+30, 0.05")), *words).code == 0
+    before = {name: (tmp_path / "out" / name).read_bytes() for name in ("study.json", "tuned.json", "results.csv")}
+    refused = hfl("study", write_study(tmp_path, text.replace("VALUES", "1.0e+30, 0.06")), *words)
+    assert refused.code == 2
+    assert "holds a run of another scenario" in refused.err
+    assert {name: (tmp_path / "out" / name).read_bytes() for name in before} == before
