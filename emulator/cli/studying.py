@@ -102,9 +102,8 @@ def study(
         replaying.show_worlds(loaded, folder)
     if failed:
         listed = "\n".join(f"  {run}: {message}" for run, message in failed.items())
-        raise HflError(
-            f"{len(failed)} of {len(loaded.tuning) + len(loaded.runs)} runs failed or were not begun\n{listed}"
-        )
+        what = "failed or were not begun" if loaded.tuning else "failed"
+        raise HflError(f"{len(failed)} of {len(loaded.tuning) + len(loaded.runs)} runs {what}\n{listed}")
     if unanswered:
         replaying.complain(unanswered, (len(loaded.sources) or len(loaded.runs)) * len(loaded.worlds))
 
