@@ -1,9 +1,13 @@
-"""The tables of docs/verdicts.md and docs/papers.md: what each seed of a finished study gave, and what became of its claims.
+"""The figures of docs/verdicts.md and docs/papers.md: what finished studies gave, and what became of their claims.
 
     python benchmarks/verdicts.py studies/visit-middle-tables [studies/...]
+    python benchmarks/verdicts.py --lines final_accuracy round_to_target -- studies/*
+    python benchmarks/verdicts.py --check docs/papers.md studies/*
 
-Prints Markdown. ``--quantity accuracy_clusters`` lists that figure of every seed instead of the final accuracy (of a study with a
-what-if: of its worlds). The studies are not run: ``hfl study NAME`` does that.
+The first prints Markdown tables for docs/verdicts.md. ``--quantity accuracy_clusters`` lists that figure of every seed instead of
+the final accuracy (of a study with a what-if: of its worlds). The second prints a line for each study and quantity, as
+docs/papers.md has them. The third says which studies the page has no such line of, and ends with 1 where there are any. The
+studies are not run: ``hfl study NAME`` does that.
 """
 
 from __future__ import annotations
@@ -79,6 +83,29 @@ def to_target(results: StudyResults) -> TextTable:
     return TextTable(f"To reach {100 * (results.target or 0):.4g} %", header, rows, (False,) * len(header))
 
 
+def line(results: StudyResults, quantity: str) -> str:
+    """The means of a study in one line: ``A 94.5 ± 0.8, B 92.0 ± 1.1 %``, by what is varied beside the first column."""
+    first, *rest = list(results.columns) or ["method"]
+    names, parts = short_names(results.columns), dict[str, list[str]]()
+    for row in results.summary.to_dict("records"):
+        where = ", ".join(f"{names[c]} {text_of(row[c])}" for c in rest)
+        mean, half = row[f"{quantity}_mean"], row[f"{quantity}_ci95"]
+        figure = with_interval(mean, half, _figure(quantity), "never").removesuffix(" %")
+        parts.setdefault(where, []).append(f"{text_of(row[first])} {figure}")
+    unit = " %" if "accuracy" in quantity else ""
+    seeds = sorted({int(row["seeds"]) for row in results.summary.to_dict("records")})
+    said = "; ".join(
+        f"{where}: {', '.join(cells)}{unit}" if where else ", ".join(cells) + unit for where, cells in parts.items()
+    )
+    return f"{said} ({'/'.join(map(str, seeds))} seeds)"
+
+
+def quantities_of(results: StudyResults) -> list[str]:
+    """What a study has means of."""
+    means = [c for c in results.summary.columns if c.endswith("_mean") and results.summary[c].notna().any()]
+    return [c.removesuffix("_mean") for c in means]
+
+
 def _figure(quantity: str) -> Text:
     return (lambda value: f"{100 * value:.1f} %") if "accuracy" in quantity else (lambda value: f"{value:.3g}")
 
@@ -87,19 +114,35 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("studies", nargs="+", type=Path, metavar="FOLDER")
     parser.add_argument("--quantity", default="final_accuracy", help="a column of summary.csv without its _mean")
+    parser.add_argument("--lines", nargs="+", metavar="QUANTITY", help="print a line for each of these, and no tables")
+    parser.add_argument("--check", type=Path, metavar="PAGE", help="look for the lines in a page")
     given = parser.parse_args()
+    if given.check is not None:
+        page = given.check.read_text(encoding="utf-8")
+        loaded = [load_study(folder) for folder in given.studies]
+        absent = [r.name for r in loaded if not any(line(r, q) in page for q in quantities_of(r))]
+        print("\n".join(f"{name}: no line of it is in {given.check}" for name in absent) or "all there")
+        raise SystemExit(bool(absent))
     for folder in given.studies:
-        found = [load_study(folder)]
-        with contextlib.suppress(InputError):  # of a study without a what-if
-            found += [study] if (study := load_worlds(folder).study) is not None else []
-        for results in found:
-            print(f"### {results.name}, {', '.join(results.columns)}\n")
-            known = f"{given.quantity}_mean" in results.summary
-            print(by_seed(results, given.quantity if known else "final_accuracy").markdown() + "\n")
-            if results.target is not None:
-                print(to_target(results).markdown() + "\n")
-            if results.stated:
-                print(table_of(results.claims).markdown() + "\n")
+        if given.lines:
+            results = load_study(folder)
+            known = [q for q in given.lines if q in quantities_of(results)]
+            print("\n".join(f"{results.name}, {q}: {line(results, q)}" for q in known))
+        else:
+            _tables(folder, given.quantity)
+
+
+def _tables(folder: Path, quantity: str) -> None:
+    found = [load_study(folder)]
+    with contextlib.suppress(InputError):  # of a study without a what-if
+        found += [study] if (study := load_worlds(folder).study) is not None else []
+    for results in found:
+        print(f"### {results.name}, {', '.join(results.columns)}\n")
+        print(by_seed(results, quantity if quantity in quantities_of(results) else "final_accuracy").markdown() + "\n")
+        if results.target is not None:
+            print(to_target(results).markdown() + "\n")
+        if results.stated:
+            print(table_of(results.claims).markdown() + "\n")
 
 
 if __name__ == "__main__":
