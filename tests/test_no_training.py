@@ -59,8 +59,12 @@ def test_everything_but_what_is_learned_is_the_same(small: Small, tmp_path: Path
     ended, expected = (stated(folder) for folder in (timing, real))
     assert (ended["training"], expected["training"]) == (False, True)
     assert (ended["final"]["accuracy"], ended["final"]["loss"], ended["best_accuracy"]) == (None, None, None)
+    assert ended["last_rounds"]["accuracy"] is None
+    assert expected["last_rounds"]["accuracy"] > 0
     for summary in (ended, expected):
         del summary["training"], summary["best_accuracy"], summary["final"]["accuracy"], summary["final"]["loss"]
+        del summary["last_rounds"]["accuracy"]
+        assert (summary.pop("accuracy_at_budget", 1.0) is None) == (summary is ended and "budget" in summary)
     assert ended == expected
 
 

@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 FORMAT = 2  # of the file: `user_version` of its header. Before 2 values had no checksum
+PATIENCE_S = 60  # for another process that holds the file
 TROUBLE = (sqlite3.Error, ValueError, OverflowError)  # a message of SQLite about a damaged schema may be no UTF-8
 _SCHEMA = """CREATE TABLE IF NOT EXISTS memo (
     key TEXT PRIMARY KEY, kind TEXT NOT NULL, value BLOB NOT NULL, used_day INTEGER NOT NULL
@@ -126,7 +127,7 @@ class Memo:
         assert self.path is not None  # a memo in memory cannot be damaged
         aside = self.path.with_name(f"{self.path.name}.damaged-{os.getpid()}-{time.time_ns()}")
         try:
-            with FileLock(f"{self.path}.lock", timeout=60):
+            with FileLock(f"{self.path}.lock", timeout=PATIENCE_S):
                 if self.path.exists() and self._file in (None, self.path.stat().st_ino):
                     log.warning("the memo %s %s; it is set aside as %s", self.path, why, aside.name)
                     self.path.replace(aside)
@@ -192,10 +193,10 @@ def _today() -> int:
 
 
 def _connect(target: str) -> sqlite3.Connection:
-    connection = sqlite3.connect(target, timeout=60, isolation_level=None)
+    connection = sqlite3.connect(target, timeout=PATIENCE_S, isolation_level=None)
     connection.text_factory = lambda raw: raw.decode(errors="replace")
     try:
-        connection.execute("PRAGMA journal_mode = WAL")
+        _write_ahead(connection)
         connection.execute("PRAGMA synchronous = NORMAL")
         if _is_new(connection):
             connection.execute("BEGIN IMMEDIATE")
@@ -207,6 +208,20 @@ def _connect(target: str) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    """Switches the file to a write-ahead log. Of processes that switch at once SQLite refuses some without waiting."""
+    end = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                raise
+            time.sleep(0.01)
+        else:
+            return
 
 
 def _is_new(connection: sqlite3.Connection) -> bool:

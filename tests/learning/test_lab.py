@@ -160,6 +160,7 @@ CHANGES = [
     ("stop.bytes=1 GB", False),
     ("stop.accuracy=0.9", False),
     ("evaluate.every=2", False),
+    ("evaluate.last_rounds=2", False),
     ("evaluate.samples=5", False),
     ("evaluate.clusters=true", False),
     ("compute.device=cuda", True),

@@ -3,6 +3,8 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -88,6 +90,21 @@ def test_two_processes_share_it(tmp_path: Path) -> None:
     memo = Memo(path)
     assert all(memo.get(f"{w}-{i}") == w.encode() for w in ("left", "right") for i in range(200))
     memo.close()
+
+
+def _open(barrier: threading.Barrier, path: Path) -> bool:
+    barrier.wait(PATIENCE_S)
+    memo = Memo(path)
+    memo.close()
+    return memo.path is not None
+
+
+def test_many_may_begin_it_at_once(tmp_path: Path) -> None:
+    barrier = threading.Barrier(4)
+    with ThreadPoolExecutor(4) as pool:
+        for i in range(50):
+            path = tmp_path / f"{i}.sqlite"
+            assert all(pool.map(lambda _, path=path: _open(barrier, path), range(4)))
 
 
 def test_forgetting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
