@@ -24,6 +24,8 @@ from analysis.series import Series, load_results
 from analysis.studies import INDEX, StudyResults, states_of
 from analysis.tables import accuracy_at_budget
 from analysis.texttable import TextTable
+from analysis.tuned import table_of as tuned_table
+from analysis.worlds import load_worlds
 from emulator.errors import InputError
 from emulator.files import read_json, slug
 
@@ -106,6 +108,8 @@ def _sections(results: StudyResults, series: Sequence[Series], alone: bool) -> I
         yield _missing(results)
     if results.stated:
         yield _claims(results)
+    if results.name:
+        yield from _worlds_and_tuning(results)
     if trained:
         yield _curves(results, series)
         yield Section("Cost to target", tables=printed.table("cost-to-target", series, results.target).sections)
@@ -161,8 +165,19 @@ def _missing(results: StudyResults) -> Section:
     return Section("Runs not complete", warnings=(f"{text}. Means are over the runs that are.",), tables=(table,))
 
 
-def _claims(results: StudyResults) -> Section:
-    """What became of the study's claims."""
+def _worlds_and_tuning(results: StudyResults) -> Iterator[Section]:
+    """The claims that a study makes about its what-if, and which values it has tuned."""
+    about = read_json(results.folder / INDEX) or {}
+    if "whatif" in about:
+        worlds = load_worlds(results.folder).study
+        if worlds is not None and worlds.stated:
+            yield _claims(worlds, "Claims about the what-if")
+    if "tune" in about and (tuned := tuned_table(results.folder)) is not None:
+        yield Section("Tuning", tables=(tuned,))
+
+
+def _claims(results: StudyResults, title: str = "Claims") -> Section:
+    """What became of claims."""
     from analysis.plots import claims
 
     found = _Found(
@@ -178,7 +193,7 @@ def _claims(results: StudyResults) -> Section:
         dict.fromkeys(f"{row['claim']}: {row['source']}" for row in results.claims.to_dict("records") if row["source"])
     )
     texts = (*found.said, *sources)
-    return Section("Claims", texts=texts, pictures=tuple(found.pictures), tables=(table_of(results.claims),))
+    return Section(title, texts=texts, pictures=tuple(found.pictures), tables=(table_of(results.claims),))
 
 
 def _curves(results: StudyResults, series: Sequence[Series]) -> Section:

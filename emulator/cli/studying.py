@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -163,28 +162,15 @@ def _look_again(loaded: LoadedStudy, folder: Path) -> LoadedStudy:
 
 def _show_choices(loaded: LoadedStudy, folder: Path) -> None:
     """Writes and prints which values tuning has chosen."""
-    from analysis.quantities import accuracy_text
-    from analysis.texttable import TextTable
-    from emulator.study.names import short_names, text_of
-    from emulator.study.tuning import TUNED, write_choices
+    from analysis.tuned import table_of
+    from emulator.study.names import TUNED
+    from emulator.study.tuning import write_choices
 
-    tune, found = loaded.study.tune, write_choices(loaded, folder)
-    if tune is None or not found:
+    write_choices(loaded, folder)
+    table = table_of(folder) if loaded.study.tune is not None else None
+    if table is None:
         return
-    tried = list(found[0].accuracies)
-    shorter = short_names(loaded.columns)
-    header = (*(shorter[c] for c in loaded.columns), *map(text_of, tried), "chosen")
-    rows = tuple(
-        (
-            *(text_of({"variant": each.variant, **each.point}[c]) for c in loaded.columns),
-            *(accuracy_text(a) if math.isfinite(a := each.accuracies[label]) else "–" for label in tried),
-            text_of(each.chosen),
-        )
-        for each in found
-    )
-    right = (*(False for _ in loaded.columns), *(True for _ in tried), True)
-    title = f"Tuning of {tune.key} by {tune.by.replace('-', ' ')}, seed {tune.seed}"
-    out.print(TextTable(title, header, rows, right).text(), markup=False)
+    out.print(table.text(), markup=False)
     out.print(f"wrote {TUNED}\n")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from emulator.files import slug
 
 FAILURES = "failures.json"  # in the folder of a study: why runs failed the last time, by their names
+TUNED = "tuned.json"  # in the folder of a study that tunes something: what was chosen where
 LONGEST_PART = 40
 LONGEST_NAME = 200  # file systems allow 255 bytes
 

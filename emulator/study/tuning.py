@@ -19,8 +19,7 @@ from emulator.standing import SPENT, last_within, mean_of_last
 from emulator.study.expand import Point, point_of
 from emulator.study.folder import state_of
 from emulator.study.load import LoadedStudy, Planned
-
-TUNED = "tuned.json"
+from emulator.study.names import TUNED
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from scenario.command import Done, hfl
 from study_samples import write_study
 
+from analysis.report import report
 from analysis.runs import load_run
 from analysis.studies import load_study
 from analysis.worlds import load_worlds
@@ -103,6 +104,12 @@ def test_claims_of_worlds_are_judged_in_each(done: tuple[Path, Done]) -> None:
     within = study.table.query("time_s <= 60 and world == 'far'").groupby(["variant", "seed"])["accuracy"].last()
     assert judged["advantage"][2, "far"] == pytest.approx((within["two"] - within["one"]).mean())
     assert (folder / "out" / "whatif-claims.png").is_file()
+
+
+def test_the_report_has_what_was_tuned_and_the_claims_about_worlds(done: tuple[Path, Done]) -> None:
+    page = report([done[0] / "out"])
+    assert "Claims about the what-if" in page
+    assert "Tuning of method.local.learning_rate by" in page
 
 
 def test_a_tuned_study_goes_on_and_is_listed(done: tuple[Path, Done]) -> None:
