@@ -185,7 +185,7 @@ def clusters(given: Sequence[Given], target: float | None, params: NoParams) -> 
         row: dict[str, Any] = {"label": each.label, "seeds": len(each.runs)}
         for column in ("accuracy", *CLUSTER_METRICS):
             row |= _mean(column, [float(run.metrics.iloc[-1].get(column, math.nan)) for run in each.runs])
-        row |= _mean("clustering_rounds", [clustering_rounds(run) for run in each.runs])
+        row |= _mean("clustering_rounds", [clustering_rounds(run) or math.nan for run in each.runs])
         rows.append(row)
     if all(math.isnan(row["clusters_mean"]) for row in rows):
         raise InputError("no run has clusters: neither its method nor its partition makes any")

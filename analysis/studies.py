@@ -206,10 +206,10 @@ def per_run(results: StudyResults) -> pd.DataFrame:
 def summarise(results: StudyResults) -> pd.DataFrame:
     """A row for each variant and grid point: means over its seeds, and how sure they are.
 
-    ``seeds`` says how many runs there are, ``clustered`` in how many of them clients were ever put into other clusters. Each
-    quantity of `per_run` has two columns: ``..._mean``, and ``..._ci95``, half the width of its 95 % interval by Student's t
-    (nan for one seed). With a target, ``reached`` says how many runs reached
-    it; the quantities to the target are those of these runs alone.
+    ``seeds`` says how many runs there are. Each quantity of `per_run` has two columns: ``..._mean``, and ``..._ci95``, half the
+    width of its 95 % interval by Student's t (nan for one seed). ``clustered`` says in how many runs clients were ever put into
+    other clusters, and, with a target, ``reached`` how many reached it; rounds of clustering and quantities to the target are
+    those of these runs alone.
     """
     import pandas as pd
 
@@ -228,7 +228,8 @@ def summarise(results: StudyResults) -> pd.DataFrame:
         if results.target is not None:
             row |= {"target_accuracy": results.target, "reached": int(group["round_to_target"].notna().sum())}
             quantities += TO_TARGET
-        row["clustered"] = int((group["clustering_rounds"] > 0).sum())
+        group = group.assign(clustering_rounds=group["clustering_rounds"].where(lambda rounds: rounds > 0))
+        row["clustered"] = int(group["clustering_rounds"].notna().sum())
         for name in quantities:
             row[f"{name}_mean"], row[f"{name}_ci95"] = mean_and_interval(group[name].to_list())
         rows.append(row)

@@ -91,7 +91,11 @@ def line(results: StudyResults, quantity: str) -> str:
         where = ", ".join(f"{names[c]} {text_of(row[c])}" for c in rest)
         mean, half = row[f"{quantity}_mean"], row[f"{quantity}_ci95"]
         figure = with_interval(mean, half, _figure(quantity), "never").removesuffix(" %")
-        parts.setdefault(where, []).append(f"{text_of(row[first])} {figure}")
+        counted = "reached" if quantity in TO_TARGET else "clustered" if quantity == "clustering_rounds" else "seeds"
+        if 0 < row[counted] < row["seeds"]:
+            figure += f" in {row[counted]}"
+        named = text_of(row[first]) if first in ("variant", "method") else f"{names[first]} {text_of(row[first])}"
+        parts.setdefault(where, []).append(f"{named} {figure}")
     unit = " %" if "accuracy" in quantity else ""
     seeds = sorted({int(row["seeds"]) for row in results.summary.to_dict("records")})
     said = "; ".join(

@@ -159,7 +159,7 @@ def grid_table(results: StudyResults, paths: Sequence[Path], params: GridTable) 
 
 
 def _grid_note(seeds: Sequence[int], column: str) -> str:
-    never = "0 where no cluster was ever split." if column == "clustering_rounds" else ""
+    never = "Of the seeds in which a cluster was split." if column == "clustering_rounds" else ""
     if seeds[-1] == 1:
         return f"One seed: single runs, no means. {never}".rstrip()
     many = f"{seeds[0]} seeds" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
