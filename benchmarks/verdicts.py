@@ -6,8 +6,9 @@
 
 The first prints Markdown tables for docs/verdicts.md. ``--quantity accuracy_clusters`` lists that figure of every seed instead of
 the final accuracy (of a study with a what-if: of its worlds). The second prints a line for each study and quantity, as
-docs/papers.md has them. The third says which studies the page has no such line of, and ends with 1 where there are any. The
-studies are not run: ``hfl study NAME`` does that.
+docs/papers.md has them; ``accuracy@cost_s=300`` is the accuracy of the last evaluation within so much, ``cost_s@accuracy=0.9``
+what was spent when it was first reached. The third says which studies the page has no such line of, and ends with 1 where there
+are any. The studies are not run: ``hfl study NAME`` does that.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
+import pandas as pd
+
 from analysis.claims import table_of
 from analysis.quantities import bytes_text, energy_text, time_text
+from analysis.seeds import mean_and_interval
 from analysis.studies import StudyResults, load_study, with_interval
 from analysis.texttable import TextTable
 from analysis.worlds import load_worlds
@@ -87,21 +91,53 @@ def line(results: StudyResults, quantity: str) -> str:
     """The means of a study in one line: ``A 94.5 ± 0.8, B 92.0 ± 1.1 %``, by what is varied beside the first column."""
     first, *rest = list(results.columns) or ["method"]
     names, parts = short_names(results.columns), dict[str, list[str]]()
-    for row in results.summary.to_dict("records"):
+    for row in (_read_off(results, quantity) if "@" in quantity else results.summary).to_dict("records"):
         where = ", ".join(f"{names[c]} {text_of(row[c])}" for c in rest)
         mean, half = row[f"{quantity}_mean"], row[f"{quantity}_ci95"]
         figure = with_interval(mean, half, _figure(quantity), "never").removesuffix(" %")
-        counted = "reached" if quantity in TO_TARGET else "clustered" if quantity == "clustering_rounds" else "seeds"
+        counted = (
+            "reached"
+            if "@" in quantity or quantity in TO_TARGET
+            else "clustered"
+            if quantity == "clustering_rounds"
+            else "seeds"
+        )
         if 0 < row[counted] < row["seeds"]:
             figure += f" in {row[counted]}"
         named = text_of(row[first]) if first in ("variant", "method") else f"{names[first]} {text_of(row[first])}"
         parts.setdefault(where, []).append(f"{named} {figure}")
-    unit = " %" if "accuracy" in quantity else ""
+    unit = " %" if "accuracy" in quantity.partition("@")[0] else ""
     seeds = sorted({int(row["seeds"]) for row in results.summary.to_dict("records")})
     said = "; ".join(
         f"{where}: {', '.join(cells)}{unit}" if where else ", ".join(cells) + unit for where, cells in parts.items()
     )
     return f"{said} ({'/'.join(map(str, seeds))} seeds)"
+
+
+def _read_off(results: StudyResults, quantity: str) -> pd.DataFrame:
+    """The means over seeds of one column where another is first reached, or of accuracy at the last evaluation within a limit."""
+    wanted, _, (at, _, limit) = (part.partition("=") if "=" in part else part for part in quantity.partition("@"))
+    columns, rows = list(results.columns) or ["method"], []
+    for _, own in results.table.groupby(columns, sort=False):
+        values = []
+        for _, curve in own.groupby("seed"):
+            inside = (
+                curve[curve[at] <= float(limit)].tail(1)
+                if wanted == "accuracy"
+                else curve[curve[at] >= float(limit)].head(1)
+            )
+            values += inside[wanted].to_list()
+        mean, half = mean_and_interval(values)
+        rows.append(
+            {c: own[c].iloc[0] for c in columns}
+            | {
+                f"{quantity}_mean": mean,
+                f"{quantity}_ci95": half,
+                "seeds": own["seed"].nunique(),
+                "reached": len(values),
+            }
+        )
+    return pd.DataFrame(rows)
 
 
 def quantities_of(results: StudyResults) -> list[str]:
@@ -111,7 +147,9 @@ def quantities_of(results: StudyResults) -> list[str]:
 
 
 def _figure(quantity: str) -> Text:
-    return (lambda value: f"{100 * value:.1f} %") if "accuracy" in quantity else (lambda value: f"{value:.3g}")
+    if "accuracy" in quantity.partition("@")[0]:
+        return lambda value: f"{100 * value:.1f} %"
+    return bytes_text if "bytes" in quantity else lambda value: f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def main() -> None:
@@ -124,13 +162,15 @@ def main() -> None:
     if given.check is not None:
         page = given.check.read_text(encoding="utf-8")
         loaded = [load_study(folder) for folder in given.studies]
-        absent = [r.name for r in loaded if not any(line(r, q) in page for q in quantities_of(r))]
+        absent = [
+            r.name for r in loaded if not any(line(r, q) in page for q in [*quantities_of(r), *(given.lines or ())])
+        ]
         print("\n".join(f"{name}: no line of it is in {given.check}" for name in absent) or "all there")
         raise SystemExit(bool(absent))
     for folder in given.studies:
         if given.lines:
             results = load_study(folder)
-            known = [q for q in given.lines if q in quantities_of(results)]
+            known = [q for q in given.lines if "@" in q or q in quantities_of(results)]
             print("\n".join(f"{results.name}, {q}: {line(results, q)}" for q in known))
         else:
             _tables(folder, given.quantity)
