@@ -7,8 +7,9 @@
 The first prints Markdown tables for docs/verdicts.md. ``--quantity accuracy_clusters`` lists that figure of every seed instead of
 the final accuracy (of a study with a what-if: of its worlds). The second prints a line for each study and quantity, as
 docs/papers.md has them; ``accuracy@cost_s=300`` is the accuracy of the last evaluation within so much, ``cost_s@accuracy=0.9``
-what was spent when it was first reached. The third says which studies the page has no such line of, and ends with 1 where there
-are any. The studies are not run: ``hfl study NAME`` does that.
+what was spent when it was first reached. ``--pair HiCFL IFCA --lines accuracy_clusters@time_s=60`` prints by how much one is
+ahead of the other there, on pairs of runs with the same seed. The third says which studies the page has no such line of, and ends
+with 1 where there are any. The studies are not run: ``hfl study NAME`` does that.
 """
 
 from __future__ import annotations
@@ -114,6 +115,29 @@ def line(results: StudyResults, quantity: str) -> str:
     return f"{said} ({'/'.join(map(str, seeds))} seeds)"
 
 
+def _at(curve: pd.DataFrame, wanted: str, at: str, limit: float) -> list[float]:
+    within = curve[curve[at] <= limit].tail(1) if wanted.startswith("accuracy") else curve[curve[at] >= limit].head(1)
+    return list(within[wanted])
+
+
+def difference(results: StudyResults, quantity: str, first: str, second: str) -> str:
+    """By how much one is ahead of another on pairs of runs with the same seed, at each point: mean and its 95 % interval."""
+    wanted, at, limit = quantity.replace("@", "=").split("=")
+    column = next(c for c in results.columns if {first, second} <= set(results.table[c].map(text_of)))
+    rest = [c for c in results.columns if c != column]
+    said = []
+    for _, own in results.table.groupby(rest, sort=False) if rest else [("", results.table)]:
+        pairs = [{text_of(n): c for n, c in pair.groupby(column)} for _, pair in own.groupby("seed")]
+        ahead = [
+            100 * (_at(p[first], wanted, at, float(limit))[0] - _at(p[second], wanted, at, float(limit))[0])
+            for p in pairs
+        ]
+        mean, half = mean_and_interval(ahead)
+        where = ", ".join(f"{short_names(results.columns)[c]} {text_of(own[c].iloc[0])}" for c in rest)
+        said.append(f"{where}: {mean:.1f} points ({mean - half:.1f} to {mean + half:.1f})".removeprefix(": "))
+    return f"{first} over {second}: {'; '.join(said)}"
+
+
 def _read_off(results: StudyResults, quantity: str) -> pd.DataFrame:
     """The means over seeds of one column where another is first reached, or of accuracy at the last evaluation within a limit."""
     wanted, _, (at, _, limit) = (part.partition("=") if "=" in part else part for part in quantity.partition("@"))
@@ -121,12 +145,7 @@ def _read_off(results: StudyResults, quantity: str) -> pd.DataFrame:
     for _, own in results.table.groupby(columns, sort=False):
         values = []
         for _, curve in own.groupby("seed"):
-            inside = (
-                curve[curve[at] <= float(limit)].tail(1)
-                if wanted == "accuracy"
-                else curve[curve[at] >= float(limit)].head(1)
-            )
-            values += inside[wanted].to_list()
+            values += _at(curve, wanted, at, float(limit))
         mean, half = mean_and_interval(values)
         rows.append(
             {c: own[c].iloc[0] for c in columns}
@@ -157,6 +176,7 @@ def main() -> None:
     parser.add_argument("studies", nargs="+", type=Path, metavar="FOLDER")
     parser.add_argument("--quantity", default="final_accuracy", help="a column of summary.csv without its _mean")
     parser.add_argument("--lines", nargs="+", metavar="QUANTITY", help="print a line for each of these, and no tables")
+    parser.add_argument("--pair", nargs=2, metavar="NAME", help="print by how much the first is ahead in --lines")
     parser.add_argument("--check", type=Path, metavar="PAGE", help="look for the lines in a page")
     given = parser.parse_args()
     if given.check is not None:
@@ -168,7 +188,9 @@ def main() -> None:
         print("\n".join(f"{name}: no line of it is in {given.check}" for name in absent) or "all there")
         raise SystemExit(bool(absent))
     for folder in given.studies:
-        if given.lines:
+        if given.pair:
+            print("\n".join(f"{q}: {difference(load_study(folder), q, *given.pair)}" for q in given.lines))
+        elif given.lines:
             results = load_study(folder)
             known = [q for q in given.lines if "@" in q or q in quantities_of(results)]
             print("\n".join(f"{results.name}, {q}: {line(results, q)}" for q in known))
