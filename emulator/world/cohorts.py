@@ -186,7 +186,7 @@ class Cohorts:
         """Arrivals of transfers that nobody was in the way of when they started."""
         start_up_s: Callable[[Instants], Instants] | None = None
         if not self._carriage.immediate:
-            start_up_s = partial(self._carriage.start_up_s, size_bytes, routes.pattern.round_trip_s)
+            start_up_s = partial(self._carriage.start_up_s, size_bytes, routes.round_trip_s)
         factors = self._carriage.factors(routes, size_bytes)
         return Arrivals(routes, report_to, self._links.latencies_s(routes), starts_s, start_up_s, factors)
 
@@ -203,7 +203,7 @@ class Cohorts:
 
     def independent(self, routes: ClientRoutes) -> bool:
         """See `Network.independent`."""
-        return not routes.pattern.common and routes.pattern.latency_s is not None and self._may_go(routes, 1)
+        return not routes.pattern.common and routes.latency_s is not None and self._may_go(routes, 1)
 
     def _may_go(self, routes: ClientRoutes, size_bytes: int) -> bool:
         """Whether transfers may go as a cohort: there are several, and nobody is on the clients' own links.
@@ -212,7 +212,7 @@ class Cohorts:
         """
         if not self._links.steady(routes.names):
             played = () if routes.pattern.common else self._links.played(routes.names)
-            if not played or self._carriage.most_bps(routes.pattern.round_trip_s) < max(own.peak for own in played):
+            if not played or self._carriage.most_bps(routes.round_trip_s) < max(own.peak for own in played):
                 return False
         alone = len(routes.names) > 1 and self._on.keys().isdisjoint(routes.names) and self._links.free(routes.names)
         return alone or size_bytes == 0
@@ -233,7 +233,7 @@ class Cohorts:
         if played:
             self._start(Cohort(arrivals, EVERYONE, routes.names, 0.0, bits, starts_s, played), common)
             return
-        most_bps = self._carriage.most_bps(routes.pattern.round_trip_s)
+        most_bps = self._carriage.most_bps(routes.round_trip_s)
         own_bps = routes.own_bps if most_bps == np.inf else np.minimum(routes.own_bps, most_bps)
         factors = arrivals.factors if common else None  # of those who are alone they are of no avail
         alike = factors is None or factors.count(factors[0]) == len(factors)
@@ -257,7 +257,7 @@ class Cohorts:
         if common:
             ended = partial(self._left, cohort)
             assert not isinstance(cohort.own_bps, np.ndarray)
-            trip_s = arrivals.routes.pattern.round_trip_s
+            trip_s = arrivals.routes.round_trip_s
             cohort.flow = self._network.put(common, cohort.size_bits, len(names), cohort.own_bps, ended, factor, trip_s)
             return
         # Nobody is in the way of anybody: when they leave and arrive is known at once.
@@ -322,7 +322,7 @@ class Cohorts:
     def _put(
         self, arrivals: Arrivals, place: int, route: Sequence[Leg], left_bits: float, event: object = None
     ) -> None:
-        links, trip_s = self._links.of(route), arrivals.routes.pattern.round_trip_s
+        links, trip_s = self._links.of(route), arrivals.routes.round_trip_s
         self.make_way(links)
         ended, own_bps = partial(arrivals.note, self._env, np.array([place])), self._carriage.most_bps(trip_s)
         factor = 1.0 if arrivals.factors is None else arrivals.factors[place]

@@ -66,22 +66,19 @@ class Pattern:
     """What the routes between one server and all clients behind the same edge have in common, in one direction.
 
     ``route`` is that of the first of them, ``own`` the place of the client's own leg in it, ``common`` are its other legs.
-    ``latency_s`` is that of every transfer; None where it is drawn for each.
     """
 
     def __init__(self, route: tuple[Leg, ...], up: bool) -> None:
         self.route = route
         self.own = 0 if up else -1
         self.common = route[1:] if up else route[:-1]
-        drawn = any(leg.jitter is not None for leg in route)
-        self.latency_s = None if drawn else sum(max(0.0, leg.latency_s) for leg in route)
-        self.round_trip_s = round_trip_s(route)
 
 
 class ClientRoutes:
     """The routes between one server and several clients behind the same edge: the same links but for each client's own.
 
-    ``own_bps`` is the bandwidth of the clients' own links: one for all, or one for each.
+    ``own_bps`` is the bandwidth of the clients' own links, ``latency_s`` the latency of a transfer (None: it is drawn for each)
+    and ``round_trip_s`` its way there and back: one for all, or one for each.
     """
 
     def __init__(
@@ -90,6 +87,10 @@ class ClientRoutes:
         self.pattern = pattern
         self.clients = clients
         self.own_bps = own_bps
+        self.latency_s: float | npt.NDArray[np.float64] | None = None
+        if all(leg.jitter is None for leg in pattern.route):
+            self.latency_s = sum(max(0.0, leg.latency_s) for leg in pattern.route)
+        self.round_trip_s: float | npt.NDArray[np.float64] = round_trip_s(pattern.route)
         self._fleet = fleet
 
     @cached_property

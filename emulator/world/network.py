@@ -105,7 +105,7 @@ class DedicatedNetwork:
         known(EVERYONE, self._arrivals_s(routes, size_bytes, self._env.now))
 
     def _arrivals_s(self, routes: ClientRoutes, size_bytes: int, starts_s: Instants) -> Instants:
-        trip_s = routes.pattern.round_trip_s
+        trip_s = routes.round_trip_s
         most_bps = min(self._carriage.most_bps(trip_s), *(leg.bandwidth_bps for leg in routes.pattern.common), np.inf)
         lasts_s = self._carriage.wire_bits(size_bytes) / np.minimum(routes.own_bps, most_bps)
         start_up_s = self._carriage.start_up_s(size_bytes, trip_s, lasts_s)
@@ -113,7 +113,7 @@ class DedicatedNetwork:
 
     def independent(self, routes: ClientRoutes) -> bool:
         """See `Network.independent`. Jitter is drawn when a transfer starts."""
-        return routes.pattern.latency_s is not None
+        return routes.latency_s is not None
 
     def stuck(self) -> dict[str, int]:
         """See `Network.stuck`. Dedicated links do not change over time."""
@@ -150,9 +150,9 @@ def latencies_s(
     over_time: Mapping[str, OverTime] = MappingProxyType({}),
 ) -> Instants:
     """The latencies of several transfers, each as `latency_s` gives it, drawn one after another where there is jitter."""
-    if routes.pattern.latency_s is None:
+    if routes.latency_s is None:
         return np.array([latency_s(routes.pattern.route, rng, now, over_time) for _ in routes.clients])
-    return latency_s(routes.pattern.route, rng, now, over_time) if over_time else routes.pattern.latency_s
+    return latency_s(routes.pattern.route, rng, now, over_time) if over_time else routes.latency_s
 
 
 def at(instants_s: Instants, places: Places) -> Instants:
