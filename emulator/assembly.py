@@ -36,7 +36,7 @@ BYTES_PER_PARAMETER = 4  # models travel as float32
 def assemble(scenario: Scenario, lab: AnyLab, ledger: Ledger | None = None) -> Session:
     """World and session of a scenario, ready to run its method."""
     ledger = ledger or Ledger()
-    env = new_clock(scenario.topology.clients)
+    env = new_clock(scenario.topology.client_count)
     fleet = Fleet(scenario.topology, scenario.seed)
     workload = workload_of(scenario, lab)
     trainees = [fleet.device(CLOUD)] if scenario.method.plugin.facts.central else fleet.client_devices

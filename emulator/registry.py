@@ -21,8 +21,8 @@ import importlib
 import inspect
 import pkgutil
 import typing
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError, model_validator
@@ -56,11 +56,22 @@ class Scale:
     shape: tuple[int, ...] | None = None  # of a sample
     owners: bool = True  # whether samples may belong to somebody
     clusters: bool = False  # whether clients belong to true clusters
+    tiers: Mapping[str, Sequence[int]] = field(default_factory=dict)  # clients below each server of every tier
 
     @property
     def largest_edge(self) -> int:
         """Clients of the edge that has most (all clients where there are no edges)."""
-        return -(-self.clients // max(self.edges, 1))
+        return max(self.tiers.get("edge", (-(-self.clients // max(self.edges, 1)),)))
+
+    def servers_of(self, tier: str) -> int:
+        """How many servers of a tier there are."""
+        return len(self.tiers.get(tier, ())) or (self.edges if tier == "edge" else 0)
+
+    def below(self, tier: str) -> Sequence[int]:
+        """How many clients there are below each server of a tier; all below the cloud."""
+        if tier in self.tiers:
+            return self.tiers[tier]
+        return (self.smallest_edge, self.largest_edge) if tier == "edge" and self.edges else (self.clients,)
 
 
 class Params(BaseModel):

@@ -20,6 +20,7 @@ from emulator.errors import InputError
 from emulator.files import slug, write_text
 from emulator.registry import choices
 from emulator.scenario.load import Loaded, find, is_study, ready
+from emulator.scenario.roster import describe
 from emulator.study import load as study
 
 
@@ -66,7 +67,7 @@ def validate(
     _check_data(loaded)
     out.print(
         f"{escape(loaded.document.file)}: valid: '{escape(s.name)}', {s.label} with {s.model.kind} on {s.data.set.kind}, "
-        f"{s.topology.clients} clients, {s.topology.edges} edges, seed {s.seed}"
+        f"{describe(s.topology)}, seed {s.seed}"
     )
 
 

@@ -29,6 +29,8 @@ from emulator.contracts.grouping import formations
 from emulator.errors import InputError, ScenarioError, quote_all
 from emulator.files import write_text
 from emulator.scenario import Loaded, sharing
+from emulator.scenario.checks import scale_of
+from emulator.scenario.roster import describe
 
 if TYPE_CHECKING:
     from emulator.grouping.diagnostics import Grouping
@@ -163,9 +165,7 @@ def _sized_rules() -> list[str]:
 
 def _similar_size(loaded: Loaded, groups: int) -> int:
     """The size at which groups of equal size are about as many as these; of several, the largest."""
-    topology = loaded.scenario.topology
-    blocks = [len(block) for block in topology.clients_of_edges()]
-    places = blocks if _slots(loaded).aggregator == "edge" else [topology.clients]
+    places = scale_of(loaded.scenario).below(_slots(loaded).aggregator)
     sizes = range(1, min(places) + 1)
     return min(sizes, key=lambda size: (abs(sum(clients // size for clients in places) - groups), -size))
 
@@ -263,7 +263,7 @@ def _show(loaded: Loaded, found: Sequence[Formed]) -> None:
                 str(each.grouping.outside),
             )[:columns]
         )
-    fleet = f"{topology.clients} clients, {topology.edges} edges, seed {loaded.scenario.seed}"
+    fleet = f"{describe(topology)}, seed {loaded.scenario.seed}"
     title = f"{loaded.scenario.name}: {fleet}; overhead of a client in a group round: {method.group_operation.kind}"
     right = (False, *[True] * (columns - 1))
     out.print(TextTable(title, header[:columns], tuple(rows), right).text(), markup=False)

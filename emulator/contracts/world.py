@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
@@ -147,10 +147,12 @@ class GroupOperationChoice(Chosen[Params, GroupOperationRule, GroupOperationFact
 
 @dataclass(frozen=True)
 class FleetSize:
-    """How many clients and edges there are."""
+    """How many clients and edges there are, and the names of all: of clients by number, of servers by tier."""
 
     clients: int
     edges: int
+    client_names: Sequence[str] = ()
+    server_names: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -110,14 +110,14 @@ def _of_links(scenario: Scenario) -> Iterator[Control]:
     topology = scenario.topology
     for kind, section in _LINKS.items():
         link: Link | SharedLink | PeerLink | None = getattr(topology.links, kind)
-        if link is None or (kind in ("backhaul", "cell", "cloud") and not topology.edges):
+        if link is None or (kind in ("backhaul", "cell", "cloud") and topology.edges == 0):
             continue
         ways = {"bandwidth": "bandwidth"} if isinstance(link, PeerLink) else {"up": "up", "down": "down"}
         for field, title in ways.items():
             yield _slider(f"topology.links.{kind}.{field}", section, title, getattr(link, field), RATE, 1e4, 1e10)
         if not isinstance(link, SharedLink):
             yield _slider(f"topology.links.{kind}.latency", section, "latency", link.latency, TIME, 1e-3, 10.0, True)
-    if topology.edges:
+    if topology.edges != 0:
         own = topology.links.latencies
         yield _files(_LATENCIES, "Backhaul (edge to cloud)", "latencies between sites", own, LatencyMatrix)
 
@@ -201,7 +201,7 @@ def _of_traces(scenario: Scenario) -> Iterator[Control]:
         ("topology.links.access.trace", "bandwidth of the access links", topology.links.access.trace, "bandwidth"),
         ("topology.speed", "speed of the devices", topology.speed, "speed"),
     ]
-    if topology.edges:
+    if topology.edges != 0:
         kinds.insert(
             1,
             ("topology.links.backhaul.trace", "bandwidth of the backhaul", topology.links.backhaul.trace, "bandwidth"),

@@ -31,7 +31,7 @@ class ClientData:
 
     def __init__(self, scenario: Scenario) -> None:
         self.arrays = read(scenario.data.set)
-        divided = divide_data(scenario, self.arrays.outline, scenario.topology.clients)
+        divided = divide_data(scenario, self.arrays.outline, scenario.topology.client_count)
         self.public, self.label_counts, self.truth = divided.public, divided.label_counts, divided.truth
         self.arrays, self.parts = turned(self.arrays, divided.parts, divided.truth[1])
         self._scenario = scenario

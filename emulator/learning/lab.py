@@ -98,7 +98,7 @@ class Lab:
         self._swaps: dict[int, Swaps] = {}
         keys = keys_of(scenario)
         self._set_key, self._model_key, self._public_key = keys.set, keys.model, keys.public
-        self._data_key = keys.data(scenario.topology.clients)
+        self._data_key = keys.data(scenario.topology.client_count)
 
     @cached_property
     def _data(self) -> ClientData:

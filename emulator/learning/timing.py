@@ -62,7 +62,7 @@ class TimingLab:
     @cached_property
     def clients(self) -> ClientFacts:
         """What the clients hold: as in a run with training, wherever the data set has enough for all of them."""
-        wanted = self._scenario.topology.clients
+        wanted = self._scenario.topology.client_count
         served = int(self.memory.recall(content_key("served", self._keys.data(wanted)), self._count_served))
         key, rows = self._keys.data(served), np.arange(wanted) % served
         if served < wanted:
@@ -171,7 +171,7 @@ class TimingLab:
 
     def _count_served(self) -> bytes:
         """Between how many clients the set is divided: all, or else as many as the scenario's own partition finds enough for."""
-        wanted, samples = self._scenario.topology.clients, len(self._outline.y_train)
+        wanted, samples = self._scenario.topology.client_count, len(self._outline.y_train)
         most = min(wanted - 1, MOST_SERVED, samples // SAMPLES_EACH)
         known = next((n for n in (wanted, most) if n > 1 and self._serves(n)), None)
         if known is not None:

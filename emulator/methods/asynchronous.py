@@ -69,7 +69,7 @@ def asynchronous(session: Session, params: AsynchronousParams) -> Steps:
     lab, world = session.lab, session.world
     world.watch()
     model = lab.initial()
-    memory = RuleMemory(lab, params.local, session.scenario.topology.clients)
+    memory = RuleMemory(lab, params.local, session.scenario.topology.client_count)
     model_bytes = world.workload.model_bytes * memory.rule.vectors
     session.begin(model)
     needs = params.formation.plugin.facts.needs

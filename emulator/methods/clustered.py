@@ -141,7 +141,7 @@ class Tree:
         self._session = session
         self._params = params
         self._all: list[Cluster] = []
-        self._memory = RuleMemory(session.lab, params.local, session.scenario.topology.clients)
+        self._memory = RuleMemory(session.lab, params.local, session.scenario.topology.client_count)
         self._waiting: list[Cluster] = []  # for the others, to be merged
         self._reorganised = False
         self.server = params.server(session.world.fleet)
@@ -150,9 +150,9 @@ class Tree:
         if params.wait_for_members.kind != "all":
             session.world.watch()
             size = session.world.workload.model_bytes * self._memory.rule.vectors
-            first_bytes, at_edge = 0 if params.initial_model == "seed" else size, params.aggregator == "edge"
+            first_bytes = 0 if params.initial_model == "seed" else size
             check_deadline(
-                session, "wait_for_members", params.wait_for_members, params.local, first_bytes, size, at_edge
+                session, "wait_for_members", params.wait_for_members, params.local, first_bytes, size, params.aggregator
             )
 
     @property
@@ -171,7 +171,7 @@ class Tree:
 
     def now(self) -> Clusters:
         """The models and members of the clusters that there are."""
-        of = np.zeros(self._session.scenario.topology.clients, dtype=np.int64)
+        of = np.zeros(self._session.scenario.topology.client_count, dtype=np.int64)
         if not self._all:
             return Clusters((self._session.lab.initial(),), of)
         for number, cluster in enumerate(self.leaves):
@@ -180,7 +180,7 @@ class Tree:
 
     def plant(self) -> None:
         """Starts with one cluster of all clients."""
-        everybody = tuple(range(self._session.scenario.topology.clients))
+        everybody = tuple(range(self._session.scenario.topology.client_count))
         self._grow("start", everybody, self._session.lab.initial(), 0, 0)
 
     def _grow(

@@ -17,7 +17,7 @@ from emulator.grouping.view import ClientView, Counts, Floats, group_view
 from emulator.ledger import Tag
 from emulator.methods.estimators import Enquiry
 from emulator.methods.session import NOBODY_LEFT, Models, Session
-from emulator.methods.slots import GroupSlots
+from emulator.methods.slots import ANY_EDGE, GroupSlots
 from emulator.methods.training import Group
 from emulator.rng import stream
 from emulator.world.fleet import CLOUD, Fleet
@@ -42,8 +42,7 @@ def form_groups(
 
     ``clusters`` [n]: clients of different clusters never come together.
     """
-    at_edges = aggregator == "edge"
-    blocks = [np.asarray(b) for b in fleet.blocks] if at_edges else [np.arange(len(label_counts))]
+    blocks = [np.arange(len(label_counts))] if aggregator == ANY_EDGE else fleet.blocks_at(aggregator)
     cluster_of = np.zeros(len(label_counts), dtype=np.int64) if clusters is None else clusters
     blocks = [block[cluster_of[block] == c] for block in blocks for c in np.unique(cluster_of[block])]
     groups: list[Group] = []
@@ -64,9 +63,9 @@ def form_groups(
 
 def _server(fleet: Fleet, aggregator: str, number: int, members: Sequence[int]) -> str:
     """Who serves a group: the edge of its members, the edges in turn, or the cloud."""
-    if aggregator == "cloud":
-        return CLOUD
-    return fleet.home(members[0]) if aggregator == "edge" else fleet.edge_names[number % len(fleet.edge_names)]
+    if aggregator == ANY_EDGE:
+        return fleet.edge_names[number % len(fleet.edge_names)]
+    return fleet.at_tier(members[0], aggregator)
 
 
 def grouping_of(
@@ -106,8 +105,8 @@ def charge_formation(
 def enquiry(session: Session, params: GroupSlots) -> Enquiry:
     """Who learns of the clients' data, and the size of the untrained model on its way to them."""
     fleet, workload = session.world.fleet, session.world.workload
-    at_edges = params.aggregator == "edge"
-    servers = [fleet.home(c) if at_edges else CLOUD for c in range(len(fleet.client_names))]
+    tier = CLOUD if params.aggregator == ANY_EDGE else params.aggregator
+    servers = fleet.servers_at(tier)
     return Enquiry(servers, 0 if params.initial_model == "seed" else workload.model_bytes)
 
 
@@ -145,7 +144,7 @@ def next_return(session: Session, waits: int, least: int) -> simpy.Event | None:
     Raises `HflError` where they were so many that it may go on for ever, and the run has no time at which it ends.
     """
     scenario, world = session.scenario, session.world
-    if scenario.stop.time is None and waits >= RETURNS + RETURNS_A_CLIENT * scenario.topology.clients:
+    if scenario.stop.time is None and waits >= RETURNS + RETURNS_A_CLIENT * scenario.topology.client_count:
         message = (
             f"after {world.now:g} emulated seconds, in round {session.rounds + 1}, no round can begin: {waits:,} times"
         )

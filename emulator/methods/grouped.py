@@ -38,13 +38,13 @@ from emulator.methods.headers import Headers
 from emulator.methods.limits import check_deadline, check_groups, check_trained
 from emulator.methods.memory import RuleMemory
 from emulator.methods.session import Session
-from emulator.methods.slots import GroupSlots, chosen_by_default, too_soon
+from emulator.methods.slots import ANY_EDGE, GroupSlots, chosen_by_default, too_soon
 from emulator.methods.training import Group, GroupRound, Waits
 from emulator.methods.waiting import gather
 from emulator.registry import Scale
 from emulator.rng import stream
 from emulator.scenario.schema import Count
-from emulator.world.fleet import CLOUD
+from emulator.world.fleet import CLOUD, EDGE
 from emulator.world.world import Steps, StepsTo
 
 
@@ -117,7 +117,7 @@ class GroupedParams(GroupSlots):
         """See `GroupSlots.sizes`. They may be any where clients are divided, or a schedule says how many groups there are."""
         if self.dividing is None and self.schedule.plugin.facts.count is None:
             return super().sizes(scale)
-        return range(1, 1 + (scale.largest_edge if self.aggregator == "edge" else scale.clients))
+        return range(1, 1 + max(self.places(scale)))
 
     def hindrance(self, members: int) -> tuple[str, str] | None:
         """See `GroupSlots.hindrance`."""
@@ -150,20 +150,21 @@ def grouped(session: Session, params: GroupedParams) -> Steps:
     """Synchronous rounds over groups of clients: FedAvg, HierFAVG, Group-FEL and their relatives."""
     lab = session.lab
     model = lab.initial()
-    memory = RuleMemory(lab, params.local, session.scenario.topology.clients)
+    memory = RuleMemory(lab, params.local, session.scenario.topology.client_count)
     full_bytes = session.world.workload.model_bytes * memory.rule.vectors
     if any(slot.kind != "all" for slot in (params.wait_for_members, params.wait_for_groups)):
         session.world.watch()
-        first_bytes, at_edges = 0 if params.initial_model == "seed" else full_bytes, params.aggregator != "cloud"
+        first_bytes = 0 if params.initial_model == "seed" else full_bytes
+        tier = EDGE if params.aggregator == ANY_EDGE else params.aggregator
         for key, within in (("wait_for_members", 0), ("wait_for_groups", params.group_rounds)):
             how = getattr(params, key)
-            check_deadline(session, key, how, params.local, first_bytes, full_bytes, at_edges, within)
+            check_deadline(session, key, how, params.local, first_bytes, full_bytes, tier, within)
     session.begin(model)
     needs = (*params.formation.plugin.facts.needs, *params.sampling.plugin.facts.needs)
     estimates = yield from learn(session, needs, params.estimator, enquiry(session, params))
     groups: list[Group] = []
     headers = Headers(session, params) if params.training.plugin.facts.headers else None
-    clusters = one_cluster(model, session.scenario.topology.clients)
+    clusters = one_cluster(model, session.scenario.topology.client_count)
     trained = False  # whether any group came back so far
     for t in itertools.count(1):
         if params.dividing is not None and t == params.dividing.round + 1:
@@ -233,7 +234,7 @@ def global_round(
 
 def scheduled(session: Session, params: GroupedParams, t: int) -> GroupedParams:
     """The parameters with as many groups as the schedule wants in a round, where it says so."""
-    count = params.schedule.groups(t - 1, session.scenario.topology.clients)
+    count = params.schedule.groups(t - 1, session.scenario.topology.client_count)
     if count is None:
         return params
     formation = params.formation.with_params(params.formation.params.model_copy(update={"groups": count}))

@@ -44,15 +44,16 @@ class IfcaParams(OneServer):
 def ifca(session: Session, params: IfcaParams) -> Steps:
     """Several models sent to every client, which trains the one that fits its data best (IFCA)."""
     world, lab = session.world, session.lab
-    everybody = range(session.scenario.topology.clients)
+    everybody = range(session.scenario.topology.client_count)
     server = params.server(world.fleet)
     trained = False  # whether any round gave a model so far
     if params.wait_for_members.kind != "all":
         world.watch()
         size = world.workload.model_bytes * params.local().vectors
         first_bytes = 0 if params.initial_model == "seed" else size * params.clusters
-        at_edge = params.aggregator == "edge"
-        check_deadline(session, "wait_for_members", params.wait_for_members, params.local, first_bytes, size, at_edge)
+        check_deadline(
+            session, "wait_for_members", params.wait_for_members, params.local, first_bytes, size, params.aggregator
+        )
     clusters = Clusters(tuple(lab.initial(k) for k in range(params.clusters)), np.zeros(len(everybody), dtype=np.int64))
     session.begin(clusters)
     for t in itertools.count(1):

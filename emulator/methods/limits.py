@@ -28,7 +28,7 @@ def check_deadline(
     local: LocalRule,
     down_bytes: int,
     up_bytes: int,
-    at_edges: bool,
+    tier: str,
     rounds: int = 0,
 ) -> None:
     """Raises `InputError` where a deadline is shorter than any possible round: a model down, a training, and it back up.
@@ -43,7 +43,7 @@ def check_deadline(
     fleet = world.fleet
 
     def least_s(client: int) -> float:
-        server = fleet.home(client) if at_edges else CLOUD
+        server = fleet.at_tier(client, tier)
         work = (int(samples[client]), params.epochs, params.batch_size)
         first_s = world.fastest_s(client, server, down_bytes, up_bytes, *work)
         if not rounds:

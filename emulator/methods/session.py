@@ -284,7 +284,7 @@ class Session:
         return next((name for name, limit in limits.items() if totals[SPENT[name]] >= limit), "")
 
     def _evaluate(self, round: int, model: Models, measured: Mapping[str, float] | None = None) -> Metrics:  # noqa: A002
-        clusters = one_cluster(model, self.scenario.topology.clients) if isinstance(model, Handle) else model
+        clusters = one_cluster(model, self.scenario.topology.client_count) if isinstance(model, Handle) else model
         shares = [(each, share) for each, share in clusters.shares() if share]
         tested = self.lab.evaluate_all([each for each, _ in shares])
         results = [(result, share) for result, (_, share) in zip(tested, shares, strict=True)]

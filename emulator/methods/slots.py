@@ -11,11 +11,12 @@ from emulator.contracts.grouping import Formation
 from emulator.contracts.learning import LocalRule
 from emulator.contracts.methods import Estimator, MethodParams, Training, Waiting, estimators
 from emulator.contracts.world import GroupOperation
-from emulator.errors import quote_all
+from emulator.errors import quote_all, suggestion
 from emulator.registry import Scale
 from emulator.scenario.schema import Count
 from emulator.world.fleet import CLOUD, Fleet
 
+ANY_EDGE = "any-edge"
 PROBED = 200  # sizes of groups for which limits are tried, where more are possible
 
 
@@ -69,10 +70,10 @@ class OneServer(MethodParams):
 class GroupSlots(MethodParams):
     """What every method has whose clients work in groups."""
 
-    aggregator: Literal["edge", "any-edge", "cloud"] = Field(
+    aggregator: str = Field(
         "edge",
-        description="where groups are formed and aggregated: at each edge from its clients, from all clients and then served by "
-        "the edges in turn, or under the cloud",
+        description="where groups are formed and aggregated: at each server of a tier ('edge', 'cloud', or one of "
+        "topology.tiers) from the clients below it; or 'any-edge': from all clients, served by the edges in turn",
     )
     estimator: Estimator = chosen_by_default(
         "label-counts", "what servers learn of clients, for formations that work on estimates"
@@ -88,16 +89,17 @@ class GroupSlots(MethodParams):
 
     def problems(self, scale: Scale) -> Iterable[tuple[str, str]]:
         """Groups that cannot be formed in this fleet."""
-        if self.aggregator != "cloud" and scale.edges == 0:
-            yield "aggregator", "there are no edges; say 'cloud' or give topology.edges"
+        wrong = self._no_such_tier(scale)
+        if wrong:
+            yield "aggregator", wrong
             return
-        here = scale.smallest_edge if self.aggregator == "edge" else scale.clients
+        here = min(self.places(scale))
         smallest = self.formation.smallest
         if self.formation.plugin.facts.per_class and not self.estimator.plugin.facts.per_class:
             able = quote_all(name for name in estimators.names() if estimators[name].facts.per_class)
             yield "estimator", f"'{self.formation.kind}' needs a number for each class; estimators that say one: {able}"
         if smallest > here and not any(True for _ in self.formation.params.problems(scale)):
-            where = "the smallest edge has" if self.aggregator == "edge" else "there are"
+            where = "there are" if self.places(scale) == [scale.clients] else f"the smallest {self.aggregator} has"
             asked = (
                 "the groups asked for need" if self.formation.plugin.facts.most is not None else "groups of at least"
             )
@@ -120,8 +122,7 @@ class GroupSlots(MethodParams):
 
     def sizes(self, scale: Scale) -> Sequence[int]:
         """Numbers of members that groups can have, as far as they are known before groups are formed: some, the largest last."""
-        at_edges = self.aggregator == "edge"
-        places = {scale.smallest_edge, scale.largest_edge} if at_edges else {scale.clients}
+        places = set(self.places(scale))
         largest = max(self.formation.largest(n) for n in places)
         least = self.formation.smallest if self.formation.plugin.facts.most is None else 1
         if self.formation.kind == "all":
@@ -147,8 +148,26 @@ class GroupSlots(MethodParams):
 
     def most_groups(self, scale: Scale) -> int:
         """How many groups there can be at most."""
-        places = scale.edges if self.aggregator == "edge" else 1
+        places = scale.servers_of(self.aggregator) or 1
         if self.formation.kind == "all":
             return places
         most = self.formation.most(-(-scale.clients // places))
         return scale.clients // self.formation.smallest if most is None else places * most
+
+    def places(self, scale: Scale) -> Sequence[int]:
+        """How many clients there are where groups are formed: below each server of the tier, or all."""
+        return [scale.clients] if self.aggregator == ANY_EDGE else list(scale.below(self.aggregator))
+
+    def _no_such_tier(self, scale: Scale) -> str:
+        """What is wrong with where groups are formed; "" where nothing is."""
+        tier = "edge" if self.aggregator == ANY_EDGE else self.aggregator
+        if tier == CLOUD:
+            return ""
+        if not scale.servers_of(tier):
+            if tier == "edge":
+                return "there are no edges; say 'cloud' or give topology.edges"
+            return f"unknown tier '{tier[:40]}'; {suggestion(tier, (*scale.tiers, ANY_EDGE), 'tiers')}"
+        beside = scale.clients - sum(scale.below(tier))
+        if beside and self.aggregator != ANY_EDGE and tier in scale.tiers:
+            return f"{beside} of {scale.clients} clients have no server of tier '{tier}' above them"
+        return ""

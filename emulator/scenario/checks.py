@@ -7,6 +7,8 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from devices.profile import find_profile
 from emulator.conformance import place_of
 from emulator.contracts.grouping import ESTIMATES, FormationChoice, SamplingChoice
@@ -15,7 +17,9 @@ from emulator.errors import InputError, suggestion
 from emulator.registry import Scale, choices
 from emulator.scenario.contents import content
 from emulator.scenario.declared import shared_tables
+from emulator.scenario.roster import roster_of
 from emulator.scenario.schema import MeasuredDevices, Scenario, Topology
+from emulator.scenario.server_tree import EDGE
 from emulator.yamlfile import Path_
 from traces.content import DeviceMix, LatencyMatrix
 
@@ -25,8 +29,13 @@ def problems(scenario: Scenario, training: bool = True) -> Iterator[tuple[Path_,
 
     Without ``training`` a fleet may be larger than its data set, and accuracy alone ends no run.
     """
-    topology, scale = scenario.topology, scale_of(scenario)
+    topology = scenario.topology
+    found = list(_of_fleet(topology))
+    yield from found
     yield from _of_devices(topology)
+    if found:
+        return  # all else depends on who there is
+    scale = scale_of(scenario)
     yield from _of_latencies(topology)
     for kind in ("access", "backhaul"):
         if topology.sharing == "dedicated" and getattr(topology.links, kind).trace is not None:
@@ -36,10 +45,7 @@ def problems(scenario: Scenario, training: bool = True) -> Iterator[tuple[Path_,
     yield from _of_attacks(scenario)
     for name in shared_tables(scenario):
         yield ("attacks",), f"attack and method both write the table '{name}'; take another attack"
-    if topology.edges > topology.clients:
-        message = f"{topology.edges} edges for {topology.clients} clients would leave edges without any"
-        yield ("topology", "edges"), message
-    elif scale.train_samples is not None and scale.train_samples <= 0:
+    if scale.train_samples is not None and scale.train_samples <= 0:
         kept = _public_samples(scenario)
         total = scale.train_samples + kept
         yield ("data", "public"), f"the set has only {total} training samples; {kept} public ones leave none"
@@ -91,11 +97,14 @@ def _of_attacks(scenario: Scenario) -> Iterator[tuple[Path_, str]]:
 
 def scale_of(scenario: Scenario) -> Scale:
     """How large everything in the scenario is, as far as it is known before data is read."""
-    total = scenario.data.set.train_samples
+    total, roster = scenario.data.set.train_samples, roster_of(scenario.topology)
+    tiers = {tier: roster.sizes(tier) for tier in roster.tiers}
+    lowest = np.bincount(roster.home_of)
     return Scale(
-        clients=scenario.topology.clients,
-        edges=scenario.topology.edges,
-        smallest_edge=min(len(block) for block in scenario.topology.clients_of_edges()),
+        clients=len(roster.names),
+        edges=len(roster.tiers.get(EDGE, ())),
+        smallest_edge=min(tiers.get(EDGE) or lowest[lowest > 0].tolist()),
+        tiers=tiers,
         classes=scenario.data.set.classes,
         train_samples=None if total is None else total - _public_samples(scenario),
         public=scenario.data.public,
@@ -110,6 +119,15 @@ def _public_samples(scenario: Scenario) -> int:
     return scenario.data.kept_back * (scenario.data.set.classes or 0)
 
 
+def _of_fleet(topology: Topology) -> Iterator[tuple[Path_, str]]:
+    """What is wrong with who there is."""
+    try:
+        roster_of(topology)
+    except InputError as error:
+        for line in error.message.split("\n"):
+            yield tuple(error.key.split(".")), line
+
+
 def _of_devices(topology: Topology) -> Iterator[tuple[Path_, str]]:
     devices, named = topology.devices, list[tuple[Path_, str]]()
     if isinstance(devices, MeasuredDevices):
@@ -120,6 +138,12 @@ def _of_devices(topology: Topology) -> Iterator[tuple[Path_, str]]:
         if abs(total - 1) > 1e-6:
             yield ("topology", "devices"), f"the shares add up to {total:g}; they must add up to 1"
         named += [(("topology", "devices", n), n) for n in devices]
+    for number, kind in enumerate(topology.clients if isinstance(topology.clients, tuple) else ()):
+        named += [(("topology", "clients", number, "devices"), n) for n in kind.devices or ()]
+    for section in ("tiers", "servers"):
+        given = getattr(topology, section)
+        for number, each in enumerate(given if isinstance(given, tuple) else ()):
+            named += [(("topology", section, number, "device"), each.device)] if each.device else []
     named += [
         (("topology", "edge_device"), topology.edge_device),
         (("topology", "cloud_device"), topology.cloud_device),
@@ -149,7 +173,7 @@ def _of_latencies(topology: Topology) -> Iterator[tuple[Path_, str]]:
     latencies, path = topology.links.latencies, ("topology", "links", "latencies")
     if latencies is None:
         return
-    if not topology.edges:
+    if len(roster_of(topology).servers) == 1:
         yield path, "there are no edges that could be at a site; give topology.edges"
     try:
         sites = len(content(latencies.file, latencies.format, LatencyMatrix, ".".join(path)).latency_s)

@@ -32,7 +32,7 @@ def content(file: str, chosen: TraceFormat | None, wanted: type[C], key: str, fi
         raise InputError(f"format '{chosen.kind}' is not for {_WHAT[wanted]}; these are: {able}", f"{key}.format")
     try:
         path = find(file)
-        held = _read(path, chosen and chosen.kind, chosen and chosen.params, _state(path))
+        held = _read(path, chosen and chosen.kind, chosen and chosen.params, state_of(path))
     except InputError as error:
         raise InputError(error.message, f"{key}.{file_key}") from error
     if not isinstance(held, wanted):
@@ -46,10 +46,10 @@ def _read(path: Path, kind: str | None, params: Params | None, state: tuple[int,
     return read(path, kind, params)
 
 
-def _state(path: Path) -> tuple[int, int]:
+def state_of(path: Path | str) -> tuple[int, int]:
     """What changes when a file does: its size and when it was written. Whoever reads it says what is wrong with it."""
     try:
-        found = path.stat()
+        found = Path(path).stat()
     except (OSError, ValueError):
         return 0, 0
     return found.st_size, found.st_mtime_ns

@@ -66,7 +66,8 @@ class Planned:
         """What its trainings depend on, roughly: equal for runs that may share them."""
         scenario = self.loaded.scenario
         plain = scenario.model_dump(include={"seed", "data", "model", "method", "compute"})
-        return json.dumps([plain, scenario.topology.clients, scenario.topology.edges], sort_keys=True)
+        plain_fleet = scenario.topology.model_dump(include={"edges", "tiers", "servers", "clients", "total", "fleet"})
+        return json.dumps([plain, plain_fleet], sort_keys=True)
 
     @property
     def values(self) -> dict[str, float | str]:

@@ -10,8 +10,9 @@ from typing import TypeVar
 
 from emulator.contracts.world import FaultEffect, FleetSize
 from emulator.rng import stream
+from emulator.scenario.roster import roster_of
 from emulator.scenario.schema import Scenario
-from emulator.world.fleet import client_name
+from emulator.scenario.server_tree import EDGE
 from emulator.world.overtime import OverTime, Product, next_not_zero, next_zero
 from emulator.world.played import DIRECTIONS, availabilities
 
@@ -90,7 +91,8 @@ class Disturbances:
 def disturbances(scenario: Scenario) -> Disturbances:
     """All that a scenario says of availability and faults. Raises `InputError` where a trace cannot be played."""
     topology = scenario.topology
-    fleet = FleetSize(topology.clients, topology.edges)
+    roster = roster_of(topology)
+    fleet = FleetSize(len(roster.names), len(roster.tiers.get(EDGE, ())), roster.names, roster.tiers)
     found: list[FaultEffect] = [
         fault(fleet, partial(stream, scenario.seed, "fault", number)) for number, fault in enumerate(scenario.faults)
     ]
@@ -102,7 +104,7 @@ def disturbances(scenario: Scenario) -> Disturbances:
     sleepers: dict[str, OverTime] = {}
     if topology.availability is not None:
         online = availabilities(topology, scenario.seed)
-        by_name = {client_name(c): presence for c, presence in enumerate(online)}
+        by_name = dict(zip(roster.names, online, strict=True))
         if topology.availability.work == "lost":
             nodes += by_name.items()
         else:

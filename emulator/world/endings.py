@@ -13,23 +13,19 @@ import simpy
 from emulator.errors import InputError
 from emulator.registry import Params
 from emulator.scenario.contents import content
+from emulator.scenario.roster import roster_of
 from emulator.scenario.schema import PlayedTrace, Scenario, Topology
 from emulator.units import TIME
-from emulator.world.played import availabilities, played
+from emulator.world.played import SOME, availabilities, played
 from traces.content import Trace
-
-SOME = 100  # clients whose availability is made to see whether it can be played
 
 
 def check(scenario: Scenario) -> None:
     """Raises `InputError` with the scenario key where a trace cannot be read or played, or ends before the run may."""
     topology = scenario.topology
-    # One client and one edge will do: all of a kind play the same file.
-    one = topology.model_copy(update={"clients": 1, "edges": min(topology.edges, 1)})
-    played(one, scenario.seed)
+    played(topology, scenario.seed, everybody=False)
     if topology.availability is not None:
-        some = topology.model_copy(update={"clients": min(topology.clients, SOME)})
-        availabilities(some, scenario.seed, everybody=topology.clients <= SOME)
+        availabilities(topology, scenario.seed, everybody=topology.client_count <= SOME)
     first, limit_s = _first_end(topology), scenario.stop.time
     if first is not None and limit_s is not None and limit_s >= first[0]:  # a run ends after 'stop.time', never before
         raise _nobody_says(*first, f", and the run goes on until 'stop.time' ({TIME.format(limit_s)}) at least")
@@ -56,7 +52,7 @@ def _first_end(topology: Topology) -> tuple[float, str, PlayedTrace] | None:
     """When the first trace ends of which nobody says what comes then, its scenario key, and the trace."""
     ends = [
         (end_s, key, trace)
-        for key, trace in _traces_in(topology, "topology")
+        for key, trace in (*_traces_in(topology, "topology"), *_traces_of_files(topology))
         if trace.end is None and (end_s := content(trace.file, trace.format, Trace, key).open_end_s) is not None
     ]
     return min(ends, key=lambda each: each[:2], default=None)
@@ -70,3 +66,17 @@ def _traces_in(section: Params, key: str) -> Iterator[tuple[str, PlayedTrace]]:
             yield f"{key}.{name}", value
         elif isinstance(value, Params):
             yield from _traces_in(value, f"{key}.{name}")
+        elif isinstance(value, tuple):
+            for number, inner in enumerate(value):
+                if isinstance(inner, Params):
+                    yield from _traces_in(inner, f"{key}.{name}.{number}")
+
+
+def _traces_of_files(topology: Topology) -> Iterator[tuple[str, PlayedTrace]]:
+    """All the traces that rows of the fleet's files name."""
+    roster = roster_of(topology)
+    if topology.fleet is not None:
+        yield from ((each.key, each.trace) for each in roster.traces if each.key == "topology.fleet")
+    if isinstance(topology.servers, str):
+        own = (server.link.trace for server in roster.servers if server.link.trace is not topology.links.backhaul.trace)
+        yield from (("topology.servers", trace) for trace in own if trace is not None)

@@ -15,9 +15,9 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from emulator.contracts.world import FaultEffect, FleetSize, RngOf, faults
+from emulator.errors import suggestion
 from emulator.registry import Params, Scale
 from emulator.units import PositiveSeconds, Seconds
-from emulator.world.fleet import client_name, edge_name
 from emulator.world.overtime import Spells, by_chance, merge_intervals
 
 Number = Annotated[int, Field(ge=0)]
@@ -75,17 +75,21 @@ class OfEdges(When):
     """Which edges, and when."""
 
     edges: tuple[Number, ...] | None = Field(None, strict=False, description="numbers of edges; without it, all")
+    tier: str = Field("edge", description="which tier of servers, where there are others than edges")
 
     def problems(self, scale: Scale) -> Iterable[tuple[str, str]]:
         """Edges that there are not."""
-        if scale.edges == 0:
+        if self.tier != "edge" and not scale.servers_of(self.tier):
+            yield "tier", f"there are no servers of tier '{self.tier}'; {suggestion(self.tier, scale.tiers, 'tiers')}"
+        elif not scale.servers_of(self.tier):
             yield "", "there are no edges in this topology"
         else:
-            yield from _missing("edges", self.edges, scale.edges)
+            yield from _missing("edges", self.edges, scale.servers_of(self.tier))
 
-    def chosen(self, count: int) -> Sequence[int]:
-        """The numbers of those concerned."""
-        return range(count) if self.edges is None else self.edges
+    def chosen(self, fleet: FleetSize) -> Sequence[str]:
+        """The names of those concerned."""
+        names = fleet.server_names[self.tier]
+        return names if self.edges is None else [names[e] for e in self.edges]
 
 
 class EdgeOutageParams(OfEdges):
@@ -98,8 +102,9 @@ class EdgeOutageParams(OfEdges):
     def problems(self, scale: Scale) -> Iterable[tuple[str, str]]:
         """Edges that there are not, or none to which clients could move."""
         yield from super().problems(scale)
-        every = self.at is not None and (self.edges is None or len(set(self.edges)) == scale.edges)
-        if self.clients == "move" and scale.edges and (every or scale.edges == 1):
+        there = scale.servers_of(self.tier)
+        every = self.at is not None and (self.edges is None or len(set(self.edges)) == there)
+        if self.clients == "move" and there and (every or there == 1):
             yield "clients", "there is no edge to move to: all are down at the same time; say 'wait'"
 
 
@@ -118,21 +123,21 @@ class SlowDownParams(OfClients):
 @faults.register("client-crash", OfClients)
 def client_crash(fleet: FleetSize, rng_of: RngOf, params: OfClients) -> FaultEffect:
     """Client crash: a client is down, and what it had under way is lost."""
-    clients = params.chosen(fleet.clients, rng_of("choice"))
-    return FaultEffect(nodes={client_name(c): Spells(params.spells(rng_of(client_name(c)))) for c in clients})
+    names = [fleet.client_names[c] for c in params.chosen(fleet.clients, rng_of("choice"))]
+    return FaultEffect(nodes={n: Spells(params.spells(rng_of(n))) for n in names})
 
 
 @faults.register("edge-outage", EdgeOutageParams)
 def edge_outage(fleet: FleetSize, rng_of: RngOf, params: EdgeOutageParams) -> FaultEffect:
     """Edge outage: an edge server is down, and what it held of the round is lost; its clients wait or move."""
-    names = [edge_name(e) for e in params.chosen(fleet.edges)]
+    names = params.chosen(fleet)
     return FaultEffect(nodes={n: Spells(params.spells(rng_of(n))) for n in names}, moves=params.clients == "move")
 
 
 @faults.register("backhaul-outage", BackhaulOutageParams)
 def backhaul_outage(fleet: FleetSize, rng_of: RngOf, params: BackhaulOutageParams) -> FaultEffect:
     """Backhaul outage: the link between an edge and the cloud carries nothing; transfers under way wait or are lost."""
-    names = [edge_name(e) for e in params.chosen(fleet.edges)]
+    names = params.chosen(fleet)
     return FaultEffect(
         links={n: Spells(params.spells(rng_of(n))) for n in names}, breaks_transfers=params.work == "lost"
     )
@@ -142,7 +147,9 @@ def backhaul_outage(fleet: FleetSize, rng_of: RngOf, params: BackhaulOutageParam
 def slow_down(fleet: FleetSize, rng_of: RngOf, params: SlowDownParams) -> FaultEffect:
     """Slow-down: a client's device computes several times slower (a straggler)."""
     clients = params.chosen(fleet.clients, rng_of("choice"))
-    return FaultEffect(speeds={c: Spells(params.spells(rng_of(client_name(c))), 1 / params.factor) for c in clients})
+    return FaultEffect(
+        speeds={c: Spells(params.spells(rng_of(fleet.client_names[c])), 1 / params.factor) for c in clients}
+    )
 
 
 def _missing(key: str, numbers: object, count: int) -> Iterable[tuple[str, str]]:

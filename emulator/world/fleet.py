@@ -1,12 +1,12 @@
 """The fleet: who there is, on which device, and over which links one reaches another.
 
-Nodes are named ``cloud``, ``edge-3``, ``client-17``. Each client has one home: its edge, or the cloud where there are no
-edges. Blocks of neighbouring client numbers share an edge.
+Nodes are named ``cloud``, ``edge-3``, ``client-17``, or as the user's files name them. Each client has one home: the server right
+above it. Servers form a tree below the cloud, in tiers (`emulator.scenario.roster`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,14 +15,16 @@ import numpy.typing as npt
 
 from devices.profile import DeviceProfile, find_profile
 from emulator import ledger
-from emulator.rng import stream
+from emulator.rng import derive, stream
+from emulator.scenario.roster import Each, Roster, at, roster_of
+from emulator.scenario.roster import Numbers as Numbers  # of clients
 from emulator.scenario.schema import Imperfect, Jitter, MeasuredDevices, Topology
+from emulator.scenario.server_tree import CLOUD as CLOUD
+from emulator.scenario.server_tree import EDGE as EDGE
 from emulator.world.mixes import assign_from_mix
 from emulator.world.sites import place
 
-CLOUD = "cloud"
-
-Numbers = npt.NDArray[np.int64]  # of clients
+Floats = npt.NDArray[np.float64]
 
 
 def client_name(client: int) -> str:
@@ -62,6 +64,16 @@ def ends_of(route: Sequence[Leg]) -> str:
     return f"{route[0].sender}>{route[-1].receiver}"
 
 
+@dataclass(frozen=True)
+class OwnLegs:
+    """The clients' own links in one direction: one number for all, or one for each. ``way_s`` is the latency without overhead."""
+
+    bandwidth_bps: Each
+    latency_s: Each
+    way_s: Each
+    jitters: Sequence[Jitter | None] | None = None
+
+
 class Pattern:
     """What the routes between one server and all clients behind the same edge have in common, in one direction.
 
@@ -78,19 +90,22 @@ class ClientRoutes:
     """The routes between one server and several clients behind the same edge: the same links but for each client's own.
 
     ``own_bps`` is the bandwidth of the clients' own links, ``latency_s`` the latency of a transfer (None: it is drawn for each)
-    and ``round_trip_s`` its way there and back: one for all, or one for each.
+    and ``round_trip_s`` its way there and back: one for all, or one for each. ``jitters`` are those of the clients' own links,
+    where they are not all that of the pattern.
     """
 
-    def __init__(
-        self, fleet: Fleet, pattern: Pattern, clients: Numbers, own_bps: float | npt.NDArray[np.float64]
-    ) -> None:
+    def __init__(self, fleet: Fleet, pattern: Pattern, clients: Numbers, own: OwnLegs) -> None:
         self.pattern = pattern
         self.clients = clients
-        self.own_bps = own_bps
-        self.latency_s: float | npt.NDArray[np.float64] | None = None
-        if all(leg.jitter is None for leg in pattern.route):
-            self.latency_s = sum(max(0.0, leg.latency_s) for leg in pattern.route)
-        self.round_trip_s: float | npt.NDArray[np.float64] = round_trip_s(pattern.route)
+        self.own_bps = own.bandwidth_bps
+        self.jitters = own.jitters
+        route, mine = pattern.route, pattern.route[pattern.own]
+        self.latency_s: Each | None = None
+        common = [leg for leg in route if leg is not mine or own.jitters is None]
+        if all(leg.jitter is None for leg in common) and not any(own.jitters or ()):
+            self.latency_s = sum(own.latency_s if leg is mine else max(0.0, leg.latency_s) for leg in route)
+        one_way = (own.way_s if leg is mine else max(0.0, leg.latency_s - leg.overhead_s) for leg in route)
+        self.round_trip_s: Each = 2 * sum(one_way)
         self._fleet = fleet
 
     @cached_property
@@ -123,45 +138,86 @@ class Fleet:
 
     def __init__(self, topology: Topology, seed: int) -> None:
         self.topology = topology
-        self.blocks = topology.clients_of_edges()
-        self.client_names = [client_name(c) for c in range(topology.clients)]
-        self.edge_names = [edge_name(e) for e in range(topology.edges)]
-        self._home_of = np.repeat(np.arange(len(self.blocks)), [len(block) for block in self.blocks])
+        self.roster = roster = roster_of(topology)
+        self.client_names = list(roster.names)
+        self.edge_names = roster.tiers.get(EDGE) or [s.name for s in roster.servers if s.tier != CLOUD]
+        self._homes = [server.name for server in roster.servers]
         self._patterns: dict[tuple[str, int, bool], Pattern] = {}
         self._routes: dict[tuple[str, ...], tuple[Leg, ...]] = {}
         self._number = {n: c for c, n in enumerate(self.client_names)}
-        self._access_bps: npt.NDArray[np.float64] | None = None  # by client, where a mix gives it
-        if isinstance(topology.devices, MeasuredDevices):
-            self.client_devices, access_bps = assign_from_mix(topology.devices, topology.clients, seed)
-            self._access_bps = None if access_bps is None else np.array(access_bps)
-        else:
-            names = assign_devices(topology.devices, topology.clients, seed)
-            self.client_devices = [find_profile(n) for n in names]
-        edges = [edge_name(e) for e in range(topology.edges)]
+        self.client_devices, access_bps = client_devices(topology, roster, seed)
+        # Each one's own link: one number for all, or one for each.
+        left, access = 1 - roster.access.loss, roster.access
+        up_bps, down_bps = (access.up_bps, access.down_bps) if access_bps is None else (access_bps, access_bps)
+        self._up_bps, self._down_bps = up_bps * left, down_bps * left
+        self._latency_s = access.latency_s + access.overhead_s
         latencies = topology.links.latencies
-        self.sites = None if latencies is None else place(latencies, CLOUD, edges, seed)
-        self._edge_device = find_profile(topology.edge_device)
-        self._cloud_device = find_profile(topology.cloud_device)
+        servers = self._homes[1:]
+        self.sites = None if latencies is None else place(latencies, CLOUD, servers, seed)
+        self._devices = {server.name: find_profile(server.device) for server in roster.servers}
+        self._ways: dict[str, Numbers] = {}
 
     def home(self, client: int) -> str:
         """The name of the server right above a client."""
-        return edge_name(int(self._home_of[client])) if self.topology.edges else CLOUD
+        return self._homes[int(self.roster.home_of[client])]
+
+    def blocks_at(self, tier: str) -> list[Numbers]:
+        """The clients below each server of a tier."""
+        above = self.roster.at_tier(tier)
+        order = np.argsort(above, kind="stable")
+        found = np.split(order, np.flatnonzero(np.diff(above[order])) + 1)
+        return [block for block in found if above[block[0]] >= 0]
+
+    def at_tier(self, client: int, tier: str) -> str:
+        """The name of a client's server of a tier. Raises ``ValueError`` where it has none."""
+        for name in self.roster.paths[self.home(client)]:
+            if self.roster.by_name[name].tier == tier:
+                return name
+        raise ValueError(f"{self.client_names[client]} has no server of tier '{tier}' above it")
+
+    def servers_at(self, tier: str) -> list[str]:
+        """The name of every client's server of a tier, which all have."""
+        return [self._homes[place] for place in self.roster.at_tier(tier).tolist()]
 
     def device(self, node: str) -> DeviceProfile:
         """The device profile of a node."""
         if node in self._number:
             return self.client_devices[self._number[node]]
-        return self._cloud_device if node == CLOUD else self._edge_device
+        return self._devices[node]
 
     def number(self, node: str) -> int | None:
         """The number of a client by its name; None where it is no client."""
         return self._number.get(node)
 
+    def peers_of(self, server: str) -> list[str]:
+        """The servers of a server's own tier, itself among them."""
+        return self.roster.tiers[self.roster.by_name[server].tier]
+
+    def between(self, server: str, client: int) -> bool:
+        """Whether a server is above the one right above a client, so that this one stands between the two."""
+        return server in self.roster.paths[self.home(client)][1:]
+
+    def path(self, server: str) -> tuple[str, ...]:
+        """The way up from a server: itself, the one above it, ..., the cloud."""
+        return self.roster.paths[server]
+
+    def on_the_way(self, route: Sequence[Leg]) -> list[str]:
+        """The servers that a route goes through."""
+        return [name for leg in route for name in (leg.sender, leg.receiver) if name in self._devices]
+
+    @cached_property
+    def hops(self) -> tuple[str, ...]:
+        """The kinds of hops between servers that not every topology has."""
+        of = self.roster.by_name
+        pairs = dict.fromkeys((of[s.parent].tier, s.tier) for s in self.roster.servers if s.parent)
+        names = (f"{a}-{b}" for above, below in pairs for a, b in ((above, below), (below, above)))
+        return tuple(name for name in names if name not in ledger.HOPS)
+
     def route(self, sender: str, receiver: str, *servers: str) -> tuple[Leg, ...]:
         """The links that a transfer crosses. A transfer flows through all of them at once (servers cut through).
 
-        ``servers`` are those through which clients at its ends are reached, in order; without them, their own edges. A
-        transfer between a client and an edge goes straight to that edge, whether it is the client's own or not.
+        ``servers`` are those through which clients at its ends are reached, in order; without them, those right above them. A
+        transfer between a client and a server that is not above it goes straight to that server.
         The same nodes always get the same object, so that whoever works with routes may note what it finds out.
         """
         key = (sender, receiver, *servers)
@@ -171,39 +227,63 @@ class Fleet:
         return known
 
     def parts(self, server: str, clients: Numbers) -> list[Numbers]:
-        """The places in ``clients`` of those that a server reaches over the same links (the cloud, each through its edge)."""
-        homes = self._home_of[clients]
-        if server != CLOUD or np.logical_and.reduce(homes == homes[0]):
+        """The places in ``clients`` of those that a server reaches over the same links: each through what is right above it."""
+        homes = self._ways_in(server)[clients]
+        if np.logical_and.reduce(homes == homes[0]):
             return [np.arange(len(clients))]
         order = np.argsort(homes, kind="stable")
         return np.split(order, np.flatnonzero(np.diff(homes[order])) + 1)
 
+    def _ways_in(self, server: str) -> Numbers:
+        """For each client the place of the server through which it reaches another one; -1 where that is this one itself."""
+        known = self._ways.get(server)
+        if known is None:
+            below = [server in self.roster.paths[name][1:] for name in self._homes]
+            known = self._ways[server] = np.where(np.array(below)[self.roster.home_of], self.roster.home_of, -1)
+        return known
+
     def client_routes(self, server: str, clients: Numbers, up: bool) -> ClientRoutes:
         """The routes between a server and one of its `parts`, up or down."""
-        key = (server, int(self._home_of[clients[0]]) if server == CLOUD else -1, up)
+        key = (server, int(self._ways_in(server)[clients[0]]), up)
         pattern = self._patterns.get(key)
         if pattern is None:
             one = self.client_names[int(clients[0])]
             route = self._find_route(one, server, ()) if up else self._find_route(server, one, ())
             pattern = self._patterns[key] = Pattern(route, up)
-        if self._access_bps is None:
-            return ClientRoutes(self, pattern, clients, pattern.route[pattern.own].bandwidth_bps)
-        return ClientRoutes(self, pattern, clients, self._access_bps[clients] * (1 - self.topology.links.access.loss))
+        own_bps, roster = self._up_bps if up else self._down_bps, self.roster
+        jitters = None if len(roster.jitters) == 1 else [roster.jitters[c] for c in clients.tolist()]
+        latency_s, overhead_s = _of(self._latency_s, clients), _of(roster.access.overhead_s, clients)
+        way_s = np.maximum(0.0, latency_s - overhead_s) if isinstance(latency_s, np.ndarray) else latency_s - overhead_s
+        own = OwnLegs(_of(own_bps, clients), latency_s, way_s, jitters)
+        return ClientRoutes(self, pattern, clients, own)
 
     def _find_route(self, sender: str, receiver: str, servers: tuple[str, ...]) -> tuple[Leg, ...]:
-        from_client, to_client = sender in self._number, receiver in self._number
-        if from_client and to_client:
-            here, there = servers or (self.home(self._number[sender]), self.home(self._number[receiver]))
+        a, b = self._number.get(sender), self._number.get(receiver)
+        if a is not None and b is not None:
+            here, there = servers or (self.home(a), self.home(b))
             return self._between_clients(sender, receiver, here, there)
-        if from_client:
-            (home,) = servers or (receiver if receiver != CLOUD else self.home(self._number[sender]),)
+        if a is not None:
+            (home,) = servers or (self._way_in(a, receiver),)
             up = self._access_up(sender, home, home, ledger.CLIENT_SERVER)
-            return up if receiver == home else (*up, *self._backhaul_up(home))
-        if to_client:
-            (home,) = servers or (sender if sender != CLOUD else self.home(self._number[receiver]),)
+            return (*up, *self._between_servers(home, receiver))
+        if b is not None:
+            (home,) = servers or (self._way_in(b, sender),)
             down = self._access_down(home, receiver, ledger.SERVER_CLIENT)
-            return down if sender == home else (*self._backhaul_down(home), *down)
-        return self._backhaul_up(sender) if receiver == CLOUD else self._backhaul_down(receiver)
+            return (*self._between_servers(sender, home), *down)
+        return self._between_servers(sender, receiver)
+
+    def _way_in(self, client: int, server: str) -> str:
+        """Through which server a client reaches one: through that right above it, or straight where that is not below."""
+        home = self.home(client)
+        return home if server in self.roster.paths[home] else server
+
+    def _between_servers(self, sender: str, receiver: str) -> tuple[Leg, ...]:
+        """Up to the first server that is above both, and down again."""
+        ups, downs = self.roster.paths[sender], self.roster.paths[receiver]
+        meeting = next(name for name in ups if name in downs)
+        up = [leg for name in ups[: ups.index(meeting)] for leg in self._backhaul_up(name)]
+        down = [leg for name in reversed(downs[: downs.index(meeting)]) for leg in self._backhaul_down(name)]
+        return (*up, *down)
 
     def _between_clients(self, sender: str, receiver: str, here: str, there: str) -> tuple[Leg, ...]:
         peer = self.topology.links.peer
@@ -215,38 +295,56 @@ class Fleet:
         # Through the edge an exchange is still one exchange between two clients: it is booked once, on its first leg.
         up = self._access_up(sender, here, receiver, ledger.CLIENT_CLIENT)
         down = self._access_down(there, receiver, "")
-        middle = () if here == there else (*self._backhaul_up(here), *self._backhaul_down(there))
-        return (*up, *middle, *down)
+        return (*up, *self._between_servers(here, there), *down)
 
     def _access_up(self, client: str, home: str, receiver: str, hop: str) -> tuple[Leg, ...]:
-        access, cell = self.topology.links.access, self.topology.links.cell
-        own = _leg(f"{client}/up", client, receiver, hop, self._bandwidth_bps(client, access.up), access)
-        return (own,) if cell is None else (own, Leg(f"{home}/cell-up", client, home, "", cell.up, 0.0))
+        own = self._own_leg(client, "up", client, receiver, hop, self._up_bps)
+        return (own, *self._shared(home, "up", client, home))
 
     def _access_down(self, home: str, client: str, hop: str) -> tuple[Leg, ...]:
-        access, cell = self.topology.links.access, self.topology.links.cell
-        own = _leg(f"{client}/down", home, client, hop, self._bandwidth_bps(client, access.down), access)
-        return (own,) if cell is None else (Leg(f"{home}/cell-down", home, client, "", cell.down, 0.0), own)
+        own = self._own_leg(client, "down", home, client, hop, self._down_bps)
+        return (*self._shared(home, "down", home, client), own)
 
-    def _bandwidth_bps(self, client: str, otherwise: float) -> float:
-        """A client's access bandwidth by the mix of devices, where that gives one."""
-        return otherwise if self._access_bps is None else float(self._access_bps[self._number[client]])
+    def _own_leg(self, client: str, way: str, sender: str, receiver: str, hop: str, bps: Each) -> Leg:
+        number, roster = self._number[client], self.roster
+        jitter = roster.jitters[number if len(roster.jitters) > 1 else 0]
+        latency_s, overhead_s = at(self._latency_s, number), at(roster.access.overhead_s, number)
+        return Leg(f"{client}/{way}", sender, receiver, hop, at(bps, number), latency_s, jitter, overhead_s)
+
+    def _shared(self, server: str, way: str, sender: str, receiver: str) -> tuple[Leg, ...]:
+        """What all share that stand right below a server: its cell."""
+        cell = self.roster.by_name[server].cell
+        if cell is None:
+            return ()
+        return (Leg(f"{server}/cell-{way}", sender, receiver, "", cell.up if way == "up" else cell.down, 0.0),)
 
     def _between_sites_s(self, sender: str, receiver: str) -> float | None:
         """Seconds between the sites of two servers, one way; None where they are at none."""
         return None if self.sites is None else self.sites.latency_s(sender, receiver)
 
-    def _backhaul_up(self, edge: str) -> tuple[Leg, ...]:
-        backhaul, port = self.topology.links.backhaul, self.topology.links.cloud
-        far_s = self._between_sites_s(edge, CLOUD)
-        own = _leg(f"{edge}/up", edge, CLOUD, ledger.EDGE_CLOUD, backhaul.up, backhaul, far_s)
-        return (own,) if port is None else (own, Leg(f"{CLOUD}/in", edge, CLOUD, "", port.up, 0.0))
+    def _backhaul_up(self, name: str) -> tuple[Leg, ...]:
+        server = self.roster.by_name[name]
+        hop = f"{server.tier}-{self.roster.by_name[server.parent].tier}"
+        far_s = self._between_sites_s(name, server.parent)
+        own = _leg(f"{name}/up", name, server.parent, hop, server.link.up, server.link, far_s)
+        if server.parent != CLOUD:
+            return (own, *self._shared(server.parent, "up", name, server.parent))
+        port = self.topology.links.cloud
+        return (own,) if port is None else (own, Leg(f"{CLOUD}/in", name, CLOUD, "", port.up, 0.0))
 
-    def _backhaul_down(self, edge: str) -> tuple[Leg, ...]:
-        backhaul, port = self.topology.links.backhaul, self.topology.links.cloud
-        far_s = self._between_sites_s(CLOUD, edge)
-        own = _leg(f"{edge}/down", CLOUD, edge, ledger.CLOUD_EDGE, backhaul.down, backhaul, far_s)
-        return (own,) if port is None else (Leg(f"{CLOUD}/out", CLOUD, edge, "", port.down, 0.0), own)
+    def _backhaul_down(self, name: str) -> tuple[Leg, ...]:
+        server = self.roster.by_name[name]
+        hop = f"{self.roster.by_name[server.parent].tier}-{server.tier}"
+        far_s = self._between_sites_s(server.parent, name)
+        own = _leg(f"{name}/down", server.parent, name, hop, server.link.down, server.link, far_s)
+        if server.parent != CLOUD:
+            return (*self._shared(server.parent, "down", server.parent, name), own)
+        port = self.topology.links.cloud
+        return (own,) if port is None else (Leg(f"{CLOUD}/out", CLOUD, name, "", port.down, 0.0), own)
+
+
+def _of(values: Each, clients: Numbers) -> Each:
+    return values[clients] if isinstance(values, np.ndarray) else values
 
 
 def _leg(
@@ -266,7 +364,38 @@ def _leg(
     return Leg(link, sender, receiver, hop, bandwidth_bps * (1 - kind.loss), every_s, kind.jitter, kind.overhead)
 
 
-def assign_devices(shares: dict[str, float], clients: int, seed: int) -> list[str]:
+def client_devices(topology: Topology, roster: Roster, seed: int) -> tuple[list[DeviceProfile], Floats | None]:
+    """A device for each client and, where a mix is to give them, its access bandwidth (bit/s).
+
+    Where a client's own row or kind says its device, that counts; all others are drawn as if nobody had said any.
+    """
+    count, access_bps = len(roster.names), None
+    if isinstance(topology.devices, MeasuredDevices):
+        devices, bandwidths = assign_from_mix(topology.devices, count, seed)
+        access_bps = None if bandwidths is None else np.array(bandwidths)
+    else:
+        devices = [find_profile(name) for name in assign_devices(topology.devices, count, seed)]
+    if roster.kind_of is not None:
+        for kind, said in roster.kind_devices.items():
+            theirs = np.flatnonzero(roster.kind_of == kind).tolist()
+            names = assign_devices(said, len(theirs), derive(seed, "kind", kind))
+            for client, name in zip(theirs, names, strict=True):
+                devices[client] = find_profile(name)
+    elif roster.devices is not None:
+        devices = [find_profile(name) if name else drawn for name, drawn in zip(roster.devices, devices, strict=True)]
+    if roster.speeds is not None:
+        faster: dict[tuple[int, float], DeviceProfile] = {}
+        for client in np.flatnonzero(~np.isnan(roster.speeds)).tolist():
+            device, speed = devices[client], float(roster.speeds[client])
+            if speed != 1:
+                key = (id(device), speed)
+                if key not in faster:
+                    faster[key] = device.faster(speed, f"{device.name}, {speed:g} times as fast")
+                devices[client] = faster[key]
+    return devices, access_bps
+
+
+def assign_devices(shares: Mapping[str, float], clients: int, seed: int) -> list[str]:
     """A device for each client: counts by largest remainder, dealt out at random."""
     exact = {name: share * clients for name, share in shares.items()}
     counts = {name: int(value + 1e-9) for name, value in exact.items()}

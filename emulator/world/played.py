@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from emulator.errors import InputError
 from emulator.rng import stream
 from emulator.scenario.contents import content as read_content
+from emulator.scenario.roster import Each, at, roster_of
 from emulator.scenario.schema import PlayedTrace, Topology
-from emulator.world.fleet import client_name, edge_name
 from traces.content import Quantity, Trace
 from traces.step import StepFunction
 
 DIRECTIONS = ("up", "down")
+SOME = 100  # clients whose availability is made to see whether it can be played
 _MOST_TRACES = 1000  # that a generator makes; further clients play the same ones from other instants
 
 
@@ -30,29 +31,40 @@ class Played:
     speeds: dict[int, StepFunction] = field(default_factory=dict)
 
 
-def played(topology: Topology, seed: int) -> Played:
-    """All that a topology's traces say."""
-    result = Played()
-    owners = {
-        "access": (topology.links.access, [client_name(c) for c in range(topology.clients)]),
-        "backhaul": (topology.links.backhaul, [edge_name(e) for e in range(topology.edges)]),
-    }
-    for kind, (link, names) in owners.items():
-        if link.trace is None:
-            continue
-        key = f"topology.links.{kind}.trace"
-        content = _load(link.trace, key)
-        series = {d: _series(link.trace, content, "bandwidth", d, key).scaled(1 - link.loss) for d in DIRECTIONS}
-        latency = {d: _get(link.trace, content, "latency", d, key) for d in DIRECTIONS} if content.of("latency") else {}
-        for name, start in zip(names, _starts(link.trace, len(names), seed, kind), strict=True):
-            for direction in DIRECTIONS:
-                result.bandwidths[f"{name}/{direction}"] = _from(series[direction], start)
+def played(topology: Topology, seed: int, everybody: bool = True) -> Played:
+    """All that a topology's traces say. Not of ``everybody``: of one player each, which shows whether they can be played."""
+    result, roster = Played(), roster_of(topology)
+    count = len(roster.names)
+
+    def play(trace: PlayedTrace, key: str, kind: str, names: Sequence[str], players: Sequence[int], loss: Each) -> None:
+        """Some of the players of a kind, who all have a start of their own, play a trace."""
+        content = _load(trace, key)
+        series = {d: _series(trace, content, "bandwidth", d, key) for d in DIRECTIONS}
+        latency = {d: _get(trace, content, "latency", d, key) for d in DIRECTIONS} if content.of("latency") else {}
+        scaled: dict[tuple[float, str], StepFunction] = {}
+        starts = _starts(trace, len(names), seed, kind)
+        for player in players if everybody else players[:1]:
+            name, start, left = names[player], starts[player], 1 - float(at(loss, player))
+            for way in DIRECTIONS:
+                if (left, way) not in scaled:
+                    scaled[left, way] = series[way].scaled(left)
+                result.bandwidths[f"{name}/{way}"] = _from(scaled[left, way], start)
                 if latency:
-                    result.latencies[f"{name}/{direction}"] = _from(latency[direction], start)
+                    result.latencies[f"{name}/{way}"] = _from(latency[way], start)
+
+    for each in roster.traces:
+        play(each.trace, each.key, "access", roster.names, each.clients, roster.access.loss)
+    servers = roster.servers[1:]
+    for place, server in enumerate(servers):
+        if server.link.trace is not None:
+            own = server.link.trace is not topology.links.backhaul.trace
+            key = "topology.servers" if own else "topology.links.backhaul.trace"
+            names = [each.name for each in servers]
+            play(server.link.trace, key, "backhaul", names, [place], server.link.loss)
     if topology.speed is not None:
         key = "topology.speed"
         speed = _series(topology.speed, _load(topology.speed, key), "speed", "", key)
-        for client, start in enumerate(_starts(topology.speed, topology.clients, seed, "speed")):
+        for client, start in enumerate(_starts(topology.speed, count, seed, "speed")):
             result.speeds[client] = _from(speed, start)
     return result
 
@@ -60,23 +72,24 @@ def played(topology: Topology, seed: int) -> Played:
 def availabilities(topology: Topology, seed: int, everybody: bool = True) -> list[StepFunction]:
     """When each client is online (1) and when not (0). Raises `InputError` where nobody ever is.
 
-    ``everybody``: the topology has all clients, not only some of those whose traces are made by chance.
+    Not of ``everybody``: of some, which shows whether it can be played.
     """
-    plan, key = topology.availability, "topology.availability"
+    plan, key, clients = topology.availability, "topology.availability", topology.client_count
     assert plan is not None
+    clients = clients if everybody else min(clients, SOME)
     if plan.generator is not None:
         made = [
             plan.generator(plan.period, stream(seed, "availability", number))
-            for number in range(min(topology.clients, _MOST_TRACES))
+            for number in range(min(clients, _MOST_TRACES))
         ]
-        starts = _starts(PlayedTrace(file=""), topology.clients, seed, "availability")
+        starts = _starts(PlayedTrace(file=""), clients, seed, "availability")
     else:
         assert plan.trace is not None
         key = f"{key}.trace"
         content = _load(plan.trace, key)
         names = list(content.of("availability")) or [""]
         made = [_series(plan.trace, content, "availability", name, key, at_last_0=True) for name in names]
-        starts = _starts(plan.trace, topology.clients, seed, "availability")
+        starts = _starts(plan.trace, clients, seed, "availability")
     if max(float(function.values.max()) for function in made) > 1:
         raise InputError("availability goes from 0 (offline) to 1 (online), and there are values above 1", key)
     if not any(function.peak for function in made) and (plan.trace is not None or everybody):

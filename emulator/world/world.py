@@ -109,7 +109,11 @@ class World:
 
     def connected(self, server: str | None) -> bool:
         """Whether there is such a server, and what it exchanges with the cloud is not lost now."""
-        return server is not None and (server == CLOUD or not self._disturbances.cut_off(server, self.now))
+        if server is None:
+            return False
+        way = self.fleet.path(server)[:-1]
+        above = all(self._disturbances.up(name, self.now) for name in way[1:])
+        return above and not any(self._disturbances.cut_off(name, self.now) for name in way)
 
     def home(self, client: int) -> str | None:
         """The server right above a client now; None while that is down and its clients wait."""
@@ -121,7 +125,7 @@ class World:
             return edge
         if edge not in self._disturbances.moving:
             return None
-        names = self.fleet.edge_names
+        names = self.fleet.peers_of(edge)
         own = names.index(edge)
         others = (*names[own + 1 :], *names[:own])
         return next((n for n in others if self._disturbances.up(n, self.now)), None)
@@ -144,9 +148,9 @@ class World:
 
     def until_way(self, client: int) -> simpy.Event | None:
         """Happens when the next of the servers or links is back that a client needs and that are out; None where none is."""
-        edge = self.fleet.home(client)
-        edges = self.fleet.edge_names if edge in self._disturbances.moving else (edge,)
-        return self._at(min(self._disturbances.next_way(e, self.now) for e in edges))
+        way = self.fleet.path(self.fleet.home(client))
+        servers = {s for e in way for s in (self.fleet.peers_of(e) if e in self._disturbances.moving else (e,))}
+        return self._at(min(self._disturbances.next_way(s, self.now) for s in servers))
 
     def _at(self, instant_s: float) -> simpy.Event | None:
         return None if instant_s == math.inf else happens_at(self.env, max(instant_s, self.now))
@@ -199,7 +203,7 @@ class World:
         if servers is None:
             return self._lost("a server on the way is down")
         route = self.fleet.route(sender, receiver, *servers)
-        nodes = dict.fromkeys((sender, *servers, receiver))
+        nodes = dict.fromkeys((sender, *servers, *self.fleet.on_the_way(route), receiver))
         if (tag.round, tag.group) in self._given_up:
             return self._lost(_GIVEN_UP)
         for node in nodes:
@@ -221,9 +225,12 @@ class World:
     def _servers_between(self, sender: str, receiver: str) -> tuple[str, ...] | None:
         """The servers through which a client reaches one that is not its aggregator; None where there is none now."""
         ends = [self.fleet.number(node) for node in (sender, receiver)]
-        if ends.count(None) == 2 or (ends.count(None) == 1 and CLOUD not in (sender, receiver)):
-            return ()
-        homes = [self.home(c) for c in ends if c is not None]
+        clients = [c for c in ends if c is not None]
+        if len(clients) == 1:
+            server = receiver if ends[1] is None else sender
+            if not self.fleet.between(server, clients[0]) and server != CLOUD:
+                return ()
+        homes = [self.home(c) for c in clients]
         return None if None in homes else tuple(h for h in homes if h is not None)
 
     def _book_transfer(

@@ -54,7 +54,7 @@ def test_dividing_is_charged_and_every_cluster_has_its_model_sent(small: Small) 
     sent = [r for r in session.world.ledger.rows if r.hop == ledger.CLOUD_EDGE and r.what == "model" and r.round == 4]
     truth = session.lab.clients.clusters
     assert truth is not None
-    here = [len(np.unique(truth[list(block)])) for block in session.world.fleet.blocks]
+    here = [len(np.unique(truth[list(block)])) for block in session.world.fleet.blocks_at("edge")]
     assert len(sent) == sum(here)
 
 

@@ -115,11 +115,16 @@ def test_it_accepts_partitions_that_make_clusters(partition: str) -> None:
 
 
 def refused() -> list[Any]:
-    """Broken scenarios that a schema can see to be broken: it knows no devices, nor what a preset leaves for a slot to give, nor
+    """Broken scenarios that a schema can see to be broken: it knows no devices and tiers, nor what a preset leaves for a slot to give, nor
     what belongs to a choice within a choice of the same slot.
     """
     said = ("unknown", "expected", "is required", "needs a 'kind'", "at least one of")
-    unseen = ("unknown device", "method.formation.size: is required", "data.partition.of.alpha: is required")
+    unseen = (
+        "unknown device",
+        "unknown tier",
+        "method.formation.size: is required",
+        "data.partition.of.alpha: is required",
+    )
     return [c for c in cases() if any(s in c.values[1] for s in said) and not any(s in c.values[1] for s in unseen)]
 
 

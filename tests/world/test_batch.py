@@ -158,7 +158,7 @@ def test_a_group_takes_as_long_as_its_members_one_by_one(
     assert len(rows[0]) > 12 * (2 if operation is None else 4)
 
 
-@pytest.mark.parametrize("world", [w for w in WORLDS if w != "no edges"])
+@pytest.mark.parametrize("world", [w for w in WORLDS if not w.startswith("no edges")])
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
 def test_at_an_edge_that_is_not_their_own(small: Small, world: str, operation: GroupOperationChoice | None) -> None:
     loaded = loaded_as(small, world)

@@ -134,7 +134,7 @@ def test_several_operations_add_up(small: Callable[..., Loaded]) -> None:
 
 def test_clients_are_dealt_out_to_edges_in_blocks(small: Callable[..., Loaded]) -> None:
     fleet = Fleet(small("topology.clients=8", "topology.edges=3").scenario.topology, 0)
-    assert [list(b) for b in fleet.blocks] == [[0, 1, 2], [3, 4, 5], [6, 7]]
+    assert [b.tolist() for b in fleet.blocks_at("edge")] == [[0, 1, 2], [3, 4, 5], [6, 7]]
     assert [fleet.home(c) for c in (0, 2, 3, 7)] == ["edge-0", "edge-0", "edge-1", "edge-2"]
 
 
