@@ -68,14 +68,15 @@ def totals_of(rows: Iterable[Row], clients: Mapping[str, Power]) -> Totals:
 class Meter:
     """Running totals of a ledger that still grows: each reading adds only the rows that are new since the last one.
 
-    Sums go row by row, so that they do not depend in a single bit on when they are read.
+    Sums go row by row, so that they do not depend in a single bit on when they are read. ``hops`` are kinds of hops that there
+    are beside the usual ones.
     """
 
-    def __init__(self, ledger: Ledger, clients: Mapping[str, Power]) -> None:
+    def __init__(self, ledger: Ledger, clients: Mapping[str, Power], hops: Sequence[str] = ()) -> None:
         self._ledger = ledger
         self._clients = clients
         self._read = 0
-        self._totals = Totals()
+        self._totals = Totals(dict.fromkeys((*HOPS, *hops), 0))
         self._idle_w = sum(p.idle for p in clients.values())
         # By the number of a node's name: whether it is a client, and what sending, receiving and computing add to its idle power.
         self._charged = np.zeros(0, bool)
@@ -113,7 +114,7 @@ class Meter:
         transfers = kinds == number(TRANSFER)
         broken = rows["status"] == number(BROKEN)
         totals.bytes_wasted += int(rows["bytes"][transfers & broken].sum())
-        for hop in HOPS:
+        for hop in totals.bytes_by_hop:
             totals.bytes_by_hop[hop] += int(rows["bytes"][transfers & (rows["hop"] == number(hop))].sum())
         training, group = kinds == number(COMPUTE), kinds == number(GROUP_OPERATION)
         charged = self._charged[own]

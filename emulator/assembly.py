@@ -54,7 +54,7 @@ def assemble(scenario: Scenario, lab: AnyLab, ledger: Ledger | None = None) -> S
     network = network_of(scenario, env, traces, disturbed)
     world = World(env, fleet, network, workload, ledger, traces.speeds, disturbed)
     powers = {name: device.power for name, device in zip(fleet.client_names, fleet.client_devices, strict=True)}
-    session = Session(scenario, world, lab, Meter(ledger, powers))
+    session = Session(scenario, world, lab, Meter(ledger, powers, fleet.hops))
     env.where = lambda: f"in round {session.rounds + 1}"
     if scenario.attacks is not None:
         session.attack = scenario.attacks(session)

@@ -38,7 +38,18 @@ CLIENT_SERVER = "client-server"
 CLIENT_CLIENT = "client-client"
 CLOUD_EDGE = "cloud-edge"
 EDGE_CLOUD = "edge-cloud"
-HOPS = (SERVER_CLIENT, CLIENT_SERVER, CLIENT_CLIENT, CLOUD_EDGE, EDGE_CLOUD)
+HOPS = (
+    SERVER_CLIENT,
+    CLIENT_SERVER,
+    CLIENT_CLIENT,
+    CLOUD_EDGE,
+    EDGE_CLOUD,
+)  # a topology may have more, between its tiers
+
+
+def bytes_column(hop: str) -> str:
+    """The column of ``metrics.csv`` with the bytes of a kind of hop."""
+    return f"bytes_{hop.replace('-', '_')}"
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from analysis.studies import StudyResults
 from emulator.accounting import STATES
 from emulator.contracts.files import figures
 from emulator.errors import InputError, suggestion
-from emulator.ledger import HOPS
+from emulator.ledger import HOPS, bytes_column
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 BAR_INCHES = 0.34
 DARK = ("#0072B2", "#D55E00")  # on which text is white
+OTHER_SERVERS = "other-servers"  # hops that only some topologies have
+_PARTS = (*HOPS, OTHER_SERVERS)
 NAMED_FROM = 6.0  # per cent; a narrower piece has no number in it
 
 
@@ -55,7 +57,8 @@ class Quantity:
 
 def _bytes(run: Run) -> Mapping[str, float]:
     last = run.metrics.iloc[-1]
-    return {hop: float(last[f"bytes_{hop.replace('-', '_')}"]) for hop in HOPS}
+    usual = {hop: float(last[bytes_column(hop)]) for hop in HOPS}
+    return usual | {OTHER_SERVERS: float(last["bytes_total"]) - sum(usual.values())}
 
 
 def _energy(run: Run) -> Mapping[str, float]:
@@ -68,8 +71,8 @@ QUANTITIES = {
     ),
     "bytes": Quantity(
         AXES["bytes"],
-        dict(zip(HOPS, ("#56B4E9", "#D55E00", "#CC79A7", "#009E73", "#0072B2"), strict=True)),
-        dict(zip(HOPS, (hop.replace("-", " to ") for hop in HOPS), strict=True)),
+        dict(zip(_PARTS, ("#56B4E9", "#D55E00", "#CC79A7", "#009E73", "#0072B2", "#E69F00"), strict=True)),
+        dict(zip(_PARTS, (*(hop.replace("-", " to ") for hop in HOPS), "between other servers"), strict=True)),
         _bytes,
     ),
     "energy": Quantity(

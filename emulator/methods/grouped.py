@@ -39,11 +39,12 @@ from emulator.methods.limits import check_deadline, check_groups, check_trained
 from emulator.methods.memory import RuleMemory
 from emulator.methods.session import Session
 from emulator.methods.slots import ANY_EDGE, GroupSlots, chosen_by_default, too_soon
+from emulator.methods.tiers import TierRounds, problems_of, tiered_round
 from emulator.methods.training import Group, GroupRound, Waits
 from emulator.methods.waiting import gather
 from emulator.registry import Scale
 from emulator.rng import stream
-from emulator.scenario.schema import Count
+from emulator.scenario.schema import Count, TierName
 from emulator.world.fleet import CLOUD, EDGE
 from emulator.world.world import Steps, StepsTo
 
@@ -57,6 +58,10 @@ class GroupedParams(GroupSlots):
         1.0, description="share of a group's clients drawn for each global round"
     )
     group_rounds: Count = Field(1, description="group rounds in a global round (K)")
+    tiers: dict[TierName, TierRounds] = Field(
+        {},
+        description="tiers of servers between the groups and the cloud that average too, each with rounds and a group operation",
+    )
     aggregation: Aggregation = chosen_by_default("samples", "weights of the groups in the global model")
     wait_for_members: Waiting = chosen_by_default("all", "how long a group waits for its members in a group round")
     wait_for_groups: Waiting = chosen_by_default("all", "how long the cloud waits for the groups of a round")
@@ -75,6 +80,9 @@ class GroupedParams(GroupSlots):
         yield from found
         if self.dividing is not None and self.local().remember is not None:
             yield "dividing", f"does not go with '{self.local.kind}', whose memory belongs to one global model"
+        yield from problems_of(self.tiers, self.aggregator, scale)
+        if self.tiers and self.dividing is not None:
+            yield "tiers", "do not go with 'dividing': servers in between average one model"
         if self.over_selection and self.participation == 1.0:
             yield "over_selection", "needs a 'participation' below 1: there is nobody beyond all clients"
         if self.training.plugin.facts.chain and self.wait_for_members.kind != "all":
@@ -184,8 +192,12 @@ def grouped(session: Session, params: GroupedParams) -> Steps:
             GroupRound(t, k, params.local, params.group_operation, memory, full_bytes if k else first_bytes, full_bytes)
             for k in range(params.group_rounds)
         ]
-        results = yield from global_round(session, params, chosen, clusters.models, rounds)
-        clusters = clusters.with_models(average(session, params, chosen, results, draws, memory))
+        if params.tiers:
+            model, results = yield from through_tiers(session, params, chosen, clusters.models[0], rounds, draws)
+            clusters = clusters.with_models({0: memory.end_round(model)} if results else {})
+        else:
+            results = yield from ask_groups(session, params, chosen, clusters.models, rounds)
+            clusters = clusters.with_models(average(session, params, chosen, results, draws, memory))
         trained = trained or bool(results)
         if session.end_round(t, clusters):
             check_trained(session, trained, "wait_for_members", "wait_for_groups")
@@ -209,24 +221,49 @@ def average(
     return models
 
 
-def global_round(
+def through_tiers(
+    session: Session,
+    params: GroupedParams,
+    groups: Sequence[Group],
+    model: Handle,
+    rounds: Sequence[GroupRound],
+    draws: Draws,
+) -> StepsTo[tuple[Handle, dict[int, GroupResult]]]:
+    """A global round with tiers in between (`emulator.methods.tiers`): the new model, and the results in it by group."""
+
+    def ask(
+        server: str, own: Sequence[Group], latest: Handle, turn: Sequence[GroupRound]
+    ) -> StepsTo[dict[int, GroupResult]]:
+        return ask_groups(session, params, own, [latest], turn, server)
+
+    parts = yield from tiered_round(session, params.tiers, groups, model, rounds, ask)
+    results = {number: result for part in parts for number, result in part.groups.items()}
+    if not results:
+        return model, results
+    weights = dict(zip(results, weigh(params, results, draws), strict=True))
+    together = [sum(weights[number] for number in part.groups) for part in parts]
+    return session.lab.combine([part.model for part in parts], together), results
+
+
+def ask_groups(
     session: Session,
     params: GroupedParams,
     groups: Sequence[Group],
     models: Sequence[Handle],
     rounds: Sequence[GroupRound],
+    server: str = CLOUD,
 ) -> StepsTo[dict[int, GroupResult]]:
-    """The models of their clusters to the groups, their group rounds, and back.
+    """The models of their clusters from a server to the groups, their group rounds, and back.
 
     Returns the results by group of those that came back in time.
     """
     world, t = session.world, rounds[0].round
-    arrivals = send_to_edges(session, groups, rounds[0].down_bytes, t)
+    arrivals = send_to_edges(session, groups, rounds[0].down_bytes, t, server)
     patience = params.wait_for_groups(len(groups), len(groups))
 
     def steps(group: Group) -> StepsTo[GroupResult | None]:
         arrival = arrivals.get((group.aggregator, group.cluster))
-        return group_process(session, params, group, models[group.cluster], arrival, rounds)
+        return group_process(session, params, group, models[group.cluster], arrival, rounds, server)
 
     work = {group.number: steps(group) for group in groups}
     return (yield from gather(world, work, patience, world.now, partial(world.give_up_group, t)))
@@ -284,11 +321,11 @@ def participants(session: Session, params: GroupedParams, group: Group, t: int) 
 
 
 def send_to_edges(
-    session: Session, groups: Sequence[Group], size_bytes: int, t: int
+    session: Session, groups: Sequence[Group], size_bytes: int, t: int, server: str = CLOUD
 ) -> dict[tuple[str, int], simpy.Event]:
     """Sends each cluster's model to every edge that has a group of it in this round; the arrivals by edge and cluster."""
-    wanted = dict.fromkeys((g.aggregator, g.cluster) for g in groups if g.aggregator != CLOUD)
-    return {at: session.world.send(CLOUD, at[0], size_bytes, Tag("model", t)) for at in wanted}
+    wanted = dict.fromkeys((g.aggregator, g.cluster) for g in groups if g.aggregator != server)
+    return {at: session.world.send(server, at[0], size_bytes, Tag("model", t)) for at in wanted}
 
 
 def group_process(
@@ -298,8 +335,9 @@ def group_process(
     model: Handle,
     arrival: simpy.Event | None,
     rounds: Sequence[GroupRound],
+    server: str = CLOUD,
 ) -> StepsTo[GroupResult | None]:
-    """One group in one global round: its group rounds, then its model to the cloud. Returns what came of it; None: it gave up."""
+    """One group in one round: its group rounds, then its model to the server above. Returns what came of it; None: it gave up."""
     if arrival is not None and not (yield arrival):
         return None
     result: GroupResult | None = None
@@ -309,8 +347,8 @@ def group_process(
         if result is None:
             return None
         model = result.model
-    if group.aggregator != CLOUD:
+    if group.aggregator != server:
         tag = Tag("model", rounds[-1].round, group.number)
-        if not (yield session.world.send(group.aggregator, CLOUD, rounds[-1].up_bytes, tag)):
+        if not (yield session.world.send(group.aggregator, server, rounds[-1].up_bytes, tag)):
             return None
     return result

@@ -25,7 +25,7 @@ from emulator.grouping.topology import Place
 from emulator.learning.distillation import DistillationParams
 from emulator.learning.interface import AnyLab
 from emulator.learning.recipes import Distilled, Handle, LocalTraining, Trained
-from emulator.ledger import EVALUATION, HOPS, Tag
+from emulator.ledger import EVALUATION, HOPS, Tag, bytes_column
 from emulator.methods.attacks import Attack
 from emulator.methods.cluster_models import CLUSTER_METRICS, Clusters, cluster_metrics, one_cluster
 from emulator.methods.memory import RuleMemory
@@ -38,7 +38,7 @@ from emulator.world.simpy_internals import happens_at
 from emulator.world.world import StepsTo, World
 
 METRICS = (
-    "round", "time_s", "accuracy", "loss", *(f"bytes_{hop.replace('-', '_')}" for hop in HOPS), "bytes_total",
+    "round", "time_s", "accuracy", "loss", *map(bytes_column, HOPS), "bytes_total",
     "bytes_wasted", "cost_training_s", "cost_group_s", "cost_s", "cost_wasted_s", "energy_j",
 )  # fmt: skip
 
@@ -47,8 +47,8 @@ NOBODY_LEFT = "nobody left"  # why a run stopped
 T = TypeVar("T")
 
 Models = Handle | Clusters  # the global model, or those that stand in its place
-# One row of metrics.csv: a value for each name in METRICS, in CLUSTER_METRICS where clusters are judged, and for each column that
-# the method declares; nan where it was not measured.
+# One row of metrics.csv: a value for each name in METRICS, for the bytes of further hops that the topology has, in CLUSTER_METRICS
+# where clusters are judged, and for each column that the method declares; nan where it was not measured.
 Metrics = dict[str, float]
 
 
@@ -293,7 +293,7 @@ class Session:
             "loss": sum(share * result.loss for result, share in results),
         }
         self.world.ledger.add(EVALUATION, "cloud", self.world.now, self.world.now, Tag("evaluation", round))
-        row = {name: row[name] for name in METRICS}
+        row = {name: row[name] for name in (*METRICS, *map(bytes_column, self.world.fleet.hops))}
         if self.judges_clusters:
             row |= cluster_metrics(self.lab, clusters)
         row |= {name: float((measured or {}).get(name, math.nan)) for name in self._columns}
@@ -305,7 +305,7 @@ class Session:
     def _totals(self, round: int) -> Metrics:  # noqa: A002
         totals, now = self.meter.totals(), self.world.now
         row: dict[str, Any] = {"round": round, "time_s": now}
-        row |= {f"bytes_{hop.replace('-', '_')}": count for hop, count in totals.bytes_by_hop.items()}
+        row |= {bytes_column(hop): count for hop, count in totals.bytes_by_hop.items()}
         row |= {
             "bytes_total": totals.bytes_total,
             "bytes_wasted": totals.bytes_wasted,

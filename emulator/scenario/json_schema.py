@@ -28,11 +28,10 @@ def json_schema() -> dict[str, Any]:
         relaxed.append({**option, "properties": {**partial, "preset": preset}, "required": ["preset"]})
     method["anyOf"] = [{"enum": names, "description": "a preset"}, *relaxed]
     schema["$defs"]["Output"]["properties"]["against"]["items"] = {"enum": names}
-    devices = schema["$defs"]["Topology"]["properties"]["devices"]
-    schema["$defs"]["Topology"]["properties"]["devices"] = {
-        "anyOf": [{"type": "string"}, devices],
-        "description": devices.get("description", ""),
-    }
+    for section in ("Topology", "ClientKind"):
+        fields = schema["$defs"][section]["properties"]
+        devices = fields["devices"]
+        fields["devices"] = {"anyOf": [{"type": "string"}, devices], "description": devices.get("description", "")}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "hfl-emulator scenario"}
 
 

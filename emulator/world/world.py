@@ -302,9 +302,13 @@ class World:
 
     def serve(self, server: str, flops: float, tag: Tag) -> simpy.Event:
         """Computation on a server's device: so many floating-point operations at its effective speed."""
-        start, seconds = self.now, flops_s(self.fleet.device(server), flops)
-        self.asked.append(Request(COMPUTE, server, "", tag))
-        return _then(self._timeout(seconds), lambda: self.ledger.add(COMPUTE, server, start, self.now, tag))
+        return self.occupied(server, flops_s(self.fleet.device(server), flops), tag)
+
+    def occupied(self, server: str, seconds: float, tag: Tag, kind: str = COMPUTE) -> simpy.Event:
+        """A server at work for so many seconds; servers do any number of things side by side."""
+        start = self.now
+        self.asked.append(Request(kind, server, "", tag))
+        return _then(self._timeout(seconds), lambda: self.ledger.add(kind, server, start, self.now, tag))
 
     def busy(
         self, kind: str, client: int, seconds: float, tag: Tag, samples: int = 0, begun: Begun | None = None

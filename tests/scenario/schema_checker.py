@@ -25,7 +25,7 @@ def subschemas(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
         parts: list[Any] = []
         if key in ("properties", "$defs"):
             parts = list(value.values())
-        elif key in ("anyOf", "prefixItems"):
+        elif key in ("anyOf", "allOf", "prefixItems"):
             parts = value
         elif key in ("items", "additionalProperties") and isinstance(value, dict):
             parts = [value]
@@ -59,6 +59,8 @@ def _holds(key: str, schema: dict[str, Any], value: Any, root: dict[str, Any]) -
             return _equal(value, bound)
         case "enum":
             return any(_equal(value, each) for each in bound)
+        case "allOf":
+            return all(accepts(each, value, root) for each in bound)
         case "anyOf":
             return any(accepts(each, value, root) for each in bound)
         case "minimum":

