@@ -47,8 +47,8 @@ NOBODY_LEFT = "nobody left"  # why a run stopped
 T = TypeVar("T")
 
 Models = Handle | Clusters  # the global model, or those that stand in its place
-# One row of metrics.csv: a value for each name in METRICS, for the bytes of further hops that the topology has, in CLUSTER_METRICS
-# where clusters are judged, and for each column that the method declares; nan where it was not measured.
+# One row of metrics.csv: a value for each name in METRICS, for the bytes of further hops that the topology has, in
+# CLUSTER_METRICS where clusters are judged, and for each column that the method declares; nan where it was not measured.
 Metrics = dict[str, float]
 
 
