@@ -24,6 +24,7 @@ from emulator.cli import (  # noqa: F401 (they register their commands)
     distilling,
     energy,
     exploring,
+    fleet,
     grouping,
     memo,
     plotting,

@@ -15,6 +15,7 @@ from emulator.contracts.world import GroupOperationChoice
 from emulator.errors import InputError
 from emulator.files import digest_of
 from emulator.registry import choices
+from emulator.scenario.roster import roster_of
 from emulator.scenario.schema import Scenario
 from traces.reading import bundled, find
 
@@ -28,7 +29,10 @@ def inputs_of(scenario: Scenario) -> dict[str, str]:
     """
     known = set(bundled().values())
     operations = [each.dump() for _, each in choices(scenario.method) if each.slot == GroupOperationChoice.slot]
-    named = map(Path, _named([scenario.topology.model_dump(), *operations]))
+    rows = [each.trace.model_dump() for each in roster_of(scenario.topology).traces]
+    rows += [s.link.trace.model_dump() for s in roster_of(scenario.topology).servers if s.link.trace is not None]
+    profiles = {"devices": list({*(roster_of(scenario.topology).devices or ())})}
+    named = map(Path, _named([scenario.topology.model_dump(), rows, profiles, *operations]))
     paths = {path.resolve() for path in named if path not in known}
     sets = [(DATA_SET, scenario.data.set), (PUBLIC_SET, scenario.data.public_set)]
     sets += [(PROBE_SET, each) for _, each in choices(scenario.method) if isinstance(each, DataSetChoice)]
@@ -62,7 +66,7 @@ def _named(value: Any, key: str = "") -> Iterator[str]:
         for inner in value:
             yield from _named(inner)
     elif isinstance(value, str):
-        if key in ("file", "mix"):
+        if key in ("file", "mix", "fleet", "servers"):
             yield str(_found(value))
         elif value.endswith((".yaml", ".yml")):
             yield value

@@ -145,7 +145,8 @@ class Fleet:
         self._patterns: dict[tuple[str, int, bool], Pattern] = {}
         self._routes: dict[tuple[str, ...], tuple[Leg, ...]] = {}
         self._number = {n: c for c, n in enumerate(self.client_names)}
-        self.client_devices, access_bps = client_devices(topology, roster, seed)
+        self.assigned = client_devices(topology, roster, seed)
+        self.client_devices, access_bps = self.assigned.profiles, self.assigned.access_bps
         # Each one's own link: one number for all, or one for each.
         left, access = 1 - roster.access.loss, roster.access
         up_bps, down_bps = (access.up_bps, access.down_bps) if access_bps is None else (access_bps, access_bps)
@@ -364,35 +365,43 @@ def _leg(
     return Leg(link, sender, receiver, hop, bandwidth_bps * (1 - kind.loss), every_s, kind.jitter, kind.overhead)
 
 
-def client_devices(topology: Topology, roster: Roster, seed: int) -> tuple[list[DeviceProfile], Floats | None]:
-    """A device for each client and, where a mix is to give them, its access bandwidth (bit/s).
-
-    Where a client's own row or kind says its device, that counts; all others are drawn as if nobody had said any.
+@dataclass(frozen=True)
+class Assigned:
+    """Devices of the clients by number: profiles, what each is made of (a profile's name, and how many times as fast it is), and,
+    where a mix gives them, access bandwidths (bit/s).
     """
+
+    profiles: list[DeviceProfile]
+    made_of: list[tuple[str, float]]
+    access_bps: Floats | None = None
+
+
+def client_devices(topology: Topology, roster: Roster, seed: int) -> Assigned:
+    """A device for each client. Where its row or kind says it, that counts; all others are drawn as if nobody had said any."""
     count, access_bps = len(roster.names), None
     if isinstance(topology.devices, MeasuredDevices):
-        devices, bandwidths = assign_from_mix(topology.devices, count, seed)
+        profiles, speeds, bandwidths = assign_from_mix(topology.devices, count, seed)
         access_bps = None if bandwidths is None else np.array(bandwidths)
+        made_of = [(topology.devices.median, speed) for speed in speeds]
     else:
-        devices = [find_profile(name) for name in assign_devices(topology.devices, count, seed)]
-    if roster.kind_of is not None:
-        for kind, said in roster.kind_devices.items():
-            theirs = np.flatnonzero(roster.kind_of == kind).tolist()
-            names = assign_devices(said, len(theirs), derive(seed, "kind", kind))
-            for client, name in zip(theirs, names, strict=True):
-                devices[client] = find_profile(name)
-    elif roster.devices is not None:
-        devices = [find_profile(name) if name else drawn for name, drawn in zip(roster.devices, devices, strict=True)]
-    if roster.speeds is not None:
-        faster: dict[tuple[int, float], DeviceProfile] = {}
-        for client in np.flatnonzero(~np.isnan(roster.speeds)).tolist():
-            device, speed = devices[client], float(roster.speeds[client])
-            if speed != 1:
-                key = (id(device), speed)
-                if key not in faster:
-                    faster[key] = device.faster(speed, f"{device.name}, {speed:g} times as fast")
-                devices[client] = faster[key]
-    return devices, access_bps
+        made_of = [(name, 1.0) for name in assign_devices(topology.devices, count, seed)]
+        profiles = [find_profile(name) for name, _ in made_of]
+    said: dict[int, str] = {}
+    for kind, shares in roster.kind_devices.items():
+        theirs = np.flatnonzero(roster.kind_of == kind).tolist()
+        said |= zip(theirs, assign_devices(shares, len(theirs), derive(seed, "kind", kind)), strict=True)
+    said |= {client: name for client, name in enumerate(roster.devices or ()) if name}
+    for client, name in said.items():
+        profiles[client], made_of[client] = find_profile(name), (name, 1.0)
+    faster: dict[tuple[int, float], DeviceProfile] = {}
+    for client in [] if roster.speeds is None else np.flatnonzero(~np.isnan(roster.speeds)).tolist():
+        device, speed = profiles[client], float(roster.speeds[client])  # type: ignore[index]
+        if speed != 1:
+            key = (id(device), speed)
+            if key not in faster:
+                faster[key] = device.faster(speed, f"{device.name}, {speed:g} times as fast")
+            profiles[client], made_of[client] = faster[key], (made_of[client][0], made_of[client][1] * speed)
+    return Assigned(profiles, made_of, access_bps)
 
 
 def assign_devices(shares: Mapping[str, float], clients: int, seed: int) -> list[str]:

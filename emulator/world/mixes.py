@@ -15,8 +15,8 @@ from traces.step import Floats
 
 def assign_from_mix(
     devices: MeasuredDevices, clients: int, seed: int
-) -> tuple[list[DeviceProfile], list[float] | None]:
-    """A device for each client and, where the mix is to give them, its access bandwidth (bit/s).
+) -> tuple[list[DeviceProfile], list[float], list[float] | None]:
+    """A device for each client, how fast it is, and, where the mix is to give it, its access bandwidth (bit/s).
 
     A kind's device is the profile of the median device, as many times faster as the mix says; clients of one kind have the same
     object. Raises `InputError` with the scenario key where mix or profile cannot be read.
@@ -26,7 +26,7 @@ def assign_from_mix(
     kinds = assign_kinds(mix.shares, clients, stream(seed, "devices"))
     made = {k: median.faster(float(mix.relative_speeds[k]), mix.names[k]) for k in np.unique(kinds).tolist()}
     bandwidths = mix.bandwidth_bps[kinds].tolist() if devices.bandwidth and mix.bandwidth_bps is not None else None
-    return [made[k] for k in kinds.tolist()], bandwidths
+    return [made[k] for k in kinds.tolist()], mix.relative_speeds[kinds].tolist(), bandwidths
 
 
 def assign_kinds(shares: Floats, clients: int, rng: np.random.Generator) -> NDArray[np.intp]:

@@ -115,8 +115,8 @@ def test_it_accepts_partitions_that_make_clusters(partition: str) -> None:
 
 
 def refused() -> list[Any]:
-    """Broken scenarios that a schema can see to be broken: it knows neither devices nor tiers, nor what a preset leaves for a slot to give, nor
-    what belongs to a choice within a choice of the same slot.
+    """Broken scenarios that a schema can see to be broken: it knows no devices or tiers, nor what a preset leaves for a slot to
+    give, nor what belongs to a choice within a choice of the same slot.
     """
     said = ("unknown", "expected", "is required", "needs a 'kind'", "at least one of")
     unseen = (

@@ -1,0 +1,103 @@
+"""A resolved fleet as columns of texts: what `hfl fleet` shows, and what its files hold."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from emulator.scenario.roster import Each, at
+from emulator.scenario.schema import Jitter, Link
+from emulator.units import RATE, TIME
+from emulator.world.fleet import CLOUD, Fleet
+
+Columns = dict[str, list[str]]
+
+
+def client_columns(fleet: Fleet) -> Columns:
+    """Every client with all that it has, in units that read back to the same numbers; columns that say nothing are left out."""
+    roster, access = fleet.roster, fleet.roster.access
+    everybody = range(len(roster.names))
+    both = fleet.assigned.access_bps
+    default = fleet.topology.links.access.trace
+    played = {c: each.trace.file for each in roster.traces if each.trace is not default for c in each.clients}
+    jitters = [roster.jitters[c if len(roster.jitters) > 1 else 0] for c in everybody]
+    columns: Columns = {
+        "name": list(roster.names),
+        "parent": [fleet.home(c) for c in everybody],
+        "device": [name for name, _ in fleet.assigned.made_of],
+        "speed": ["" if speed == 1 else repr(speed) for _, speed in fleet.assigned.made_of],
+        "up": _texts(access.up_bps if both is None else both, everybody, RATE.format),
+        "down": _texts(access.down_bps if both is None else both, everybody, RATE.format),
+        "latency": _texts(access.latency_s, everybody, TIME.format),
+        **_jitter_columns(jitters),
+        "overhead": _texts(access.overhead_s, everybody, TIME.format, zero=""),
+        "loss": _texts(access.loss, everybody, repr, zero=""),
+        "trace": [played.get(c, "") for c in everybody],
+    }
+    for name, values in roster.columns.items():
+        columns[name] = [v if isinstance(v, str) else _plain(float(v)) for v in values]
+    return _used(columns)
+
+
+def server_columns(fleet: Fleet) -> Columns:
+    """Every server but the cloud, in the same way; nothing where there is none."""
+    servers = [server for server in fleet.roster.servers if server.name != CLOUD]
+    links: list[Link] = [server.link for server in servers]
+    default = fleet.topology.links.backhaul.trace
+    cells = [server.cell for server in servers]
+    columns: Columns = {
+        "name": [server.name for server in servers],
+        "parent": [server.parent for server in servers],
+        "tier": [server.tier for server in servers],
+        "device": [server.device for server in servers],
+        "up": [RATE.format(link.up) for link in links],
+        "down": [RATE.format(link.down) for link in links],
+        "latency": [TIME.format(link.latency) for link in links],
+        **_jitter_columns([link.jitter for link in links]),
+        "overhead": ["" if link.overhead == 0 else TIME.format(link.overhead) for link in links],
+        "loss": ["" if link.loss == 0 else repr(link.loss) for link in links],
+        "trace": ["" if k.trace is None or k.trace is default else k.trace.file for k in links],
+        "cell_up": ["" if cell is None else RATE.format(cell.up) for cell in cells],
+        "cell_down": ["" if cell is None else RATE.format(cell.down) for cell in cells],
+        "x": [_plain(server.x) for server in servers],
+        "y": [_plain(server.y) for server in servers],
+    }
+    return _used(columns)
+
+
+def unwritable(fleet: Fleet) -> str:
+    """Why a fleet cannot be written as files; "" where it can be."""
+    defaults = (fleet.topology.links.access.trace, fleet.topology.links.backhaul.trace)
+    own = [each.trace for each in fleet.roster.traces] + [server.link.trace for server in fleet.roster.servers]
+    for trace in own:
+        said = trace is not None and not any(trace is default for default in defaults)
+        if (
+            said
+            and trace is not None
+            and (trace.format is not None or trace.end is not None or trace.start != "random")
+        ):
+            return f"'{trace.file}' is played with a format, start or end of its own, which a row cannot say"
+    return ""
+
+
+def _jitter_columns(jitters: list[Jitter | None]) -> Columns:
+    scales = ["0 s" if jitter is None else TIME.format(jitter.scale) for jitter in jitters]
+    if not any(jitters):
+        return {}
+    return {"jitter": scales, "jitter_kind": ["" if jitter is None else jitter.kind for jitter in jitters]}
+
+
+def _texts(values: Each, clients: range, write: object, zero: str | None = None) -> list[str]:
+    assert callable(write)
+    distinct = np.unique(values) if isinstance(values, np.ndarray) else [values]
+    known = {float(v): zero if zero is not None and v == 0 else write(float(v)) for v in distinct}
+    return [known[at(values, c)] for c in clients]
+
+
+def _plain(value: float) -> str:
+    return "" if math.isnan(value) else repr(int(value) if value.is_integer() else value)
+
+
+def _used(columns: Columns) -> Columns:
+    return {name: column for name, column in columns.items() if any(column)}
