@@ -28,8 +28,8 @@ from traces.source import LARGEST, is_number, read_bytes, read_text, wrong
 
 MAX_PROBLEMS = 20  # that a message lists
 MAX_NAME = 80  # characters
+MAX_NUMBER = 100  # characters, with its unit
 CLIENTS, SERVERS = "clients", "servers"
-_HEADER = re.compile(r"\s*(.*?)\s*(?:\[\s*([^\[\]]*?)\s*\]|\(\s*([^()]*?)\s*\))?\s*", re.DOTALL)
 _NOT_IN_NAMES = re.compile(r"[/>\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _DIGITS = re.compile(r"[+-]?[0-9.,]*")
 _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)\b", re.IGNORECASE)
@@ -121,9 +121,12 @@ def _one_line(text: str) -> str:
 
 def _split(header: str) -> tuple[str, str | None]:
     """The name of a column as we spell it, and the unit in its brackets; None where it has no brackets."""
-    match = _HEADER.fullmatch(header)
-    name, square, rounded = match.groups() if match else (header, None, None)
-    return re.sub(r"[\s_-]+", "_", name.lower()), rounded if square is None else square
+    name, unit = header.strip(), None
+    for begin, end in ("[]", "()"):
+        if begin in name and name.endswith(end):
+            name, _, unit = name[:-1].rpartition(begin)
+            break
+    return re.sub(r"[\s_-]+", "_", name.strip().lower()), None if unit is None else unit.strip()
 
 
 @dataclass(frozen=True)
@@ -251,6 +254,8 @@ def _with_unit(name: str, number: _Number) -> str:
 def _value(text: str, name: str, unit: str, number: _Number, decimal_commas: bool) -> float:
     """The value of a cell; raises ``ValueError`` with a message for the user."""
     shown, dimension = _short(text), number.dimension
+    if len(text) > MAX_NUMBER:
+        raise ValueError(f"'{shown}' is too long for a number")
     if "," in text or text.count(".") > 1:
         text = _with_point(text, decimal_commas)
     if _NOT_FINITE.match(text):
@@ -381,8 +386,9 @@ def _read_yaml(draft: _Draft) -> None:
                 columns[key] = [""] * len(rows)
                 draft.columns.append(_Column(key, document.keys[(at, key)].line, columns[key]))
             numeric = _COLUMNS[draft.kind].get(_split(key)[0]) is not None
-            if isinstance(value, list | dict | bool) or (isinstance(value, int | float) and not numeric):
+            refused = isinstance(value, list | dict | bool) or (isinstance(value, int | float) and not numeric)
+            if refused:
                 needed = "a number or a text" if numeric else "text; put it in quotes"
                 draft.wrong(document.keys[(at, key)].line, key, f"must be {needed}")
-            elif value is not None:
+            if value is not None and not (refused and numeric):  # a name that is refused is not missing
                 columns[key][number] = str(value)

@@ -146,7 +146,9 @@ def test_a_bare_number_is_refused_with_both_ways_to_write_it() -> None:
         ("x", "1e400", "'1e400' is too large"),
         ("y", "3 m", "'3 m' is not a plain number; write a number without a unit, such as -12.5"),
         ("x", "1_000", "'1_000' is not a plain number"),
-        ("x", "9" * 3000, "9...' is too large"),
+        ("x", "9" * 90, "9...' is too large"),
+        ("x", "9" * 3000, "9...' is too long for a number"),
+        ("up", "1 M" + " " * 100_000 + "b", "' is too long for a number"),
         ("x", '"1,5"', "'1,5' has a comma in its number; write '3.5', or '3500' for thousands"),
         ("up", '"3,5 Mbit/s"', "'3,5 Mbit/s' has a comma in its number"),
         ("up", '"1.234,5 Mbit/s"', "'1.234,5 Mbit/s' has signs between thousands; write digits and one point"),
@@ -170,6 +172,8 @@ def test_numbers_that_are_refused(column: str, cell: str, message: str) -> None:
         ("up [Mbps]", "column \"up [Mbps]\": unknown unit 'Mbps' of bandwidth; say 'Mbit/s'"),
         ("up [ms]", "'ms' is a unit of time"),
         ("latency []", "the brackets are empty; write for example 'latency [ms]'"),
+        ("x" + " " * 100_000 + "y", "unknown column"),
+        ("up(Mbit/s)[x]", "unknown column"),
         ("loss [%]", "column \"loss [%]\": this column has no unit; write 'loss' as its header"),
         ("device [x]", "this column has no unit"),
         ("", 'column "number 2": has no name in the header'),
@@ -424,6 +428,7 @@ def test_yaml_that_is_refused(text: str, message: str) -> None:
     said = refusal(text, "fleet.yaml")
     assert said.startswith("fleet.yaml")
     assert message in said
+    assert "\n" not in said or "unknown key" in said
 
 
 CELLS = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=20).map(str.strip)
