@@ -8,6 +8,7 @@ that of a cloud that averages all groups itself; bytes and seconds are not.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -131,8 +132,9 @@ def _at_child(
     if not (yield world.send(parent, child, rounds[0].down_bytes, tag)):
         return None
     latest: Averaged | None = None
+    within = len(rounds) * math.prod(lower.rounds for _, lower in levels[1:])  # group rounds in a turn
     for turn in range(how.rounds):
-        below = yield from _ask_all(session, child, levels[1:], groups, model, _in_turn(rounds, turn), ask)
+        below = yield from _ask_all(session, child, levels[1:], groups, model, _in_turn(rounds, turn * within), ask)
         if how.group_operation.plugin.facts.alone:
             enough = bool(below)
         else:
@@ -154,11 +156,10 @@ def averaged(session: Session, parts: Sequence[Averaged]) -> Averaged:
     return Averaged(model, dict(itertools.chain.from_iterable(part.groups.items() for part in parts)))
 
 
-def _in_turn(rounds: Sequence[GroupRound], turn: int) -> list[GroupRound]:
-    """The group rounds of a later turn: they count on, and begin with a whole model."""
-    count = len(rounds)
-    later = [replace(at, group_round=at.group_round + turn * count) for at in rounds]
-    return [replace(later[0], down_bytes=later[0].up_bytes), *later[1:]] if turn else later
+def _in_turn(rounds: Sequence[GroupRound], before: int) -> list[GroupRound]:
+    """The group rounds of a turn that so many went before: they count on, and later ones begin with a whole model."""
+    later = [replace(at, group_round=at.group_round + before) for at in rounds]
+    return [replace(later[0], down_bytes=later[0].up_bytes), *later[1:]] if before else later
 
 
 def _operate(

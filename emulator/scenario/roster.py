@@ -21,6 +21,7 @@ from emulator.scenario.schema import ClientKind, Jitter, Link, PlayedTrace, Topo
 from emulator.scenario.server_tree import (
     CLOUD,
     EDGE,
+    JITTERS,
     MOST_PROBLEMS,
     Server,
     jitter_of,
@@ -280,6 +281,11 @@ def _from_table(topology: Topology, table: FleetTable, servers: tuple[Server, ..
                 tip = suggestion(parent, places)
                 problems.append(f"{table.place(row, 'parent')}: there is no server '{parent}'; {tip}")
     problems += _unknown_devices(table)
+    for row, kind in enumerate(texts.get("jitter_kind", ())):
+        if kind and kind not in JITTERS:
+            problems.append(
+                f"{table.place(row, 'jitter_kind')}: unknown kind '{kind[:40]}'; {suggestion(kind, JITTERS)}"
+            )
     refuse(problems, "topology.fleet")
     said = [numbers.get(column) for column in ("up", "down", "latency", "overhead", "loss")]
     otherwise = (access.up, access.down, access.latency, access.overhead, access.loss)

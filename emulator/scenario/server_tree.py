@@ -19,6 +19,7 @@ EDGE = "edge"
 TIERS: dict[int, tuple[str, ...]] = {1: (EDGE,), 2: (EDGE, "gateway"), 3: ("region", EDGE, "gateway")}
 RESERVED = (CLOUD, "client", "server")  # which are parts of names of hops
 MOST_PROBLEMS = 20
+JITTERS = ("exponential", "uniform", "normal")
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,9 @@ def _nodes_of(topology: Topology, table: FleetTable) -> list[Server]:
             cell = SharedLink.model_construct(up=up, down=down)
         elif up is not None or down is not None:
             problems.append(f"{table.place(row, 'cell_up')}: a cell has both 'cell_up' and 'cell_down'")
+        if text("jitter_kind", JITTERS[0]) not in JITTERS:
+            tip = suggestion(text("jitter_kind"), JITTERS)
+            problems.append(f"{table.place(row, 'jitter_kind')}: unknown kind '{text('jitter_kind')[:40]}'; {tip}")
         link = _own(topology.links.backhaul, number, text)
         device = text("device", topology.edge_device)
         nodes.append(
