@@ -8,7 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from emulator.errors import InputError
+from emulator.contracts.learning import Parts
+from emulator.errors import InputError, suggestion
 from emulator.learning.data import read
 from emulator.learning.data.arrays import ArraySet, Outline, is_text
 from emulator.learning.data.prepared import scratch
@@ -16,6 +17,7 @@ from emulator.learning.partitions import ClusteredParts, label_counts
 from emulator.learning.partitions.rotation import cannot_turn
 from emulator.learning.public import drawn_public, public_of_another, split_public
 from emulator.rng import stream
+from emulator.scenario.roster import roster_of
 from emulator.scenario.schema import Scenario
 
 TOGETHER = 4096  # images that are rotated at a time
@@ -75,12 +77,52 @@ def divide_data(scenario: Scenario, outline: Outline, clients: int) -> DividedDa
     data, labels, classes = scenario.data, outline.y_train, outline.classes
     pool, public = split_public(labels, classes, data.kept_back, scenario.seed, is_text(outline.shape))
     owners = None if outline.owners is None else outline.owners[pool]
-    found = data.partition(labels[pool], clients, classes, stream(scenario.seed, "partition"), owners)
+    roster = roster_of(scenario.topology)
+    if any(roster.owners):
+        found: Parts = _of_owners(scenario, roster.owners[:clients], owners, outline.owner_names)
+    else:
+        found = data.partition(labels[pool], clients, classes, stream(scenario.seed, "partition"), owners)
     parts = [pool[p] for p in found]
+    if roster.samples is not None:
+        parts = _so_many(scenario, parts, roster.samples[:clients].tolist(), roster.names)
     truth = np.zeros((2, 0), np.int64)
     if isinstance(found, ClusteredParts):
         truth = np.stack([found.clusters, found.turns])
     return DividedData(parts, public, label_counts(labels, parts, classes), truth)
+
+
+def _of_owners(
+    scenario: Scenario, wanted: Sequence[str], owners: np.ndarray | None, names: Sequence[str]
+) -> list[np.ndarray]:
+    """The samples of each client's owner, whom its row in the fleet's file names."""
+    key = "topology.fleet"
+    if scenario.data.partition.kind != "natural":
+        raise InputError("its rows say whose data clients have; that goes with 'data.partition: natural'", key)
+    if owners is None:
+        raise InputError(
+            "its rows say whose data clients have, and the data set does not say whose its samples are", key
+        )
+    number = {name: place for place, name in enumerate(names)}
+    missing = [name for name in wanted if name not in number]
+    if missing:
+        raise InputError(f"nobody in the data set is called '{missing[0][:40]}'; {suggestion(missing[0], number)}", key)
+    return [np.flatnonzero(owners == number[name]) for name in wanted]
+
+
+def _so_many(
+    scenario: Scenario, parts: list[np.ndarray], wanted: Sequence[float], names: Sequence[str]
+) -> list[np.ndarray]:
+    """Of what each client would have, as many samples as its row says, drawn at random."""
+    result = list(parts)
+    for client, (part, count) in enumerate(zip(parts, wanted, strict=True)):
+        if np.isnan(count):
+            continue
+        if count > len(part):
+            message = f"'{names[client]}' is to have {int(count)} samples, and the partition gives it {len(part)}"
+            raise InputError(f"{message}; lower 'samples', or take a partition that gives more", "topology.fleet")
+        rng = stream(scenario.seed, "samples", client)
+        result[client] = np.sort(rng.choice(part, int(count), replace=False))
+    return result
 
 
 def outline_of(scenario: Scenario) -> Outline:

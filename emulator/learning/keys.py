@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from emulator.learning.public import about_public_set
+from emulator.scenario.roster import roster_of
 from emulator.scenario.schema import Scenario
 
 
@@ -55,8 +56,12 @@ class Keys:
 
     def data(self, clients: int) -> str:
         """The key of the set, divided between so many clients."""
-        data = self._scenario.data
-        return content_key("data", self.set, data.partition.identity(), data.kept_back, clients, self._scenario.seed)
+        data, roster = self._scenario.data, roster_of(self._scenario.topology)
+        said: list[Any] = [list(roster.owners[:clients])] if any(roster.owners) else []
+        said += [] if roster.samples is None else [str(roster.samples[:clients].tolist())]
+        return content_key(
+            "data", self.set, data.partition.identity(), data.kept_back, clients, self._scenario.seed, *said
+        )
 
 
 def _split(scenario: Scenario) -> list[Any]:

@@ -17,6 +17,7 @@ from emulator.files import digest_of
 from emulator.registry import choices
 from emulator.scenario.roster import roster_of
 from emulator.scenario.schema import Scenario
+from emulator.scenario.server_tree import bundled_fleets, find_fleet
 from traces.reading import bundled, find
 
 DATA_SET, PUBLIC_SET, PROBE_SET = "data set", "public data set", "data set of the probe"
@@ -27,11 +28,12 @@ def inputs_of(scenario: Scenario) -> dict[str, str]:
 
     What comes with the emulator is left out: it changes with the version alone. Raises `InputError` where a file is missing.
     """
-    known = set(bundled().values())
+    known = {*bundled().values(), *bundled_fleets().values()}
     operations = [each.dump() for _, each in choices(scenario.method) if each.slot == GroupOperationChoice.slot]
-    rows = [each.trace.model_dump() for each in roster_of(scenario.topology).traces]
-    rows += [s.link.trace.model_dump() for s in roster_of(scenario.topology).servers if s.link.trace is not None]
-    profiles = {"devices": list({*(roster_of(scenario.topology).devices or ())})}
+    roster = roster_of(scenario.topology)
+    rows = [each.trace.model_dump() for each in (*roster.traces, *roster.presences)]
+    rows += [s.link.trace.model_dump() for s in roster.servers if s.link.trace is not None]
+    profiles = {"devices": list({*(roster.devices or ())})}
     named = map(Path, _named([scenario.topology.model_dump(), rows, profiles, *operations]))
     paths = {path.resolve() for path in named if path not in known}
     sets = [(DATA_SET, scenario.data.set), (PUBLIC_SET, scenario.data.public_set)]
@@ -66,7 +68,9 @@ def _named(value: Any, key: str = "") -> Iterator[str]:
         for inner in value:
             yield from _named(inner)
     elif isinstance(value, str):
-        if key in ("file", "mix", "fleet", "servers"):
+        if key in ("fleet", "servers"):
+            yield str(find_fleet(value))
+        elif key in ("file", "mix"):
             yield str(_found(value))
         elif value.endswith((".yaml", ".yml")):
             yield value

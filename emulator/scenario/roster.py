@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ from emulator.scenario.server_tree import (
     JITTERS,
     MOST_PROBLEMS,
     Server,
+    find_fleet,
     jitter_of,
     lowest,
     read,
@@ -31,7 +32,7 @@ from emulator.scenario.server_tree import (
     servers_of,
 )
 
-ACCESS_TRACE = "topology.links.access.trace"
+ACCESS_TRACE, FLEET = "topology.links.access.trace", "topology.fleet"
 
 Floats = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
@@ -75,7 +76,10 @@ class Roster:
     kind_of: Numbers | None = None  # of each client, where there are kinds
     kind_devices: Mapping[int, Mapping[str, float]] = field(default_factory=dict)  # shares, of kinds that say them
     speeds: Floats | None = None
-    columns: Mapping[str, Any] = field(default_factory=dict)  # of a file, that others read: owner, samples, x, y
+    presences: Sequence[Playing] = ()  # traces of availability of those who have one of their own
+    columns: Mapping[str, Floats] = field(default_factory=dict)  # of a file: where clients stand (x, y)
+    owners: Sequence[str] = ()  # of each one's data, where rows say it
+    samples: Floats | None = None  # how many each holds; nan where its row does not say it
 
     @cached_property
     def by_name(self) -> dict[str, Server]:
@@ -126,7 +130,7 @@ def count_clients(topology: Topology) -> int:
 def roster_of(topology: Topology) -> Roster:
     """All that a topology says of who there is. Raises `InputError` with everything that is wrong, a line each, and the key."""
     files = [name for name in (topology.fleet, topology.servers) if isinstance(name, str)]
-    return _made(_Same(topology), tuple(state_of(name) for name in files))
+    return _made(_Same(topology), tuple(state_of(find_fleet(name)) for name in files))
 
 
 class _Same:
@@ -151,7 +155,7 @@ def _made(same: _Same, states: tuple[tuple[int, int], ...]) -> Roster:
     servers = servers_of(topology)
     homes = lowest(servers)
     if topology.fleet is not None:
-        made = _from_table(topology, read(read_clients, topology.fleet, "topology.fleet"), servers, homes)
+        made = _from_table(topology, read(read_clients, topology.fleet, FLEET), servers, homes)
     elif isinstance(topology.clients, tuple):
         made = _from_kinds(topology, topology.clients, servers, homes)
     else:
@@ -286,7 +290,7 @@ def _from_table(topology: Topology, table: FleetTable, servers: tuple[Server, ..
             problems.append(
                 f"{table.place(row, 'jitter_kind')}: unknown kind '{kind[:40]}'; {suggestion(kind, JITTERS)}"
             )
-    refuse(problems, "topology.fleet")
+    refuse(problems, FLEET)
     said = [numbers.get(column) for column in ("up", "down", "latency", "overhead", "loss")]
     otherwise = (access.up, access.down, access.latency, access.overhead, access.loss)
     each = Access(*(_filled(column, value) for column, value in zip(said, otherwise, strict=True)))
@@ -300,13 +304,31 @@ def _from_table(topology: Topology, table: FleetTable, servers: tuple[Server, ..
     by_file: dict[str, list[int]] = {}
     for row, file in enumerate(texts.get("trace", [""] * len(names))):
         by_file.setdefault(file, []).append(row)
-    traces = [Playing(PlayedTrace(file=file), rows, "topology.fleet") for file, rows in by_file.items() if file]
+    traces = [Playing(PlayedTrace(file=file), rows, FLEET) for file, rows in by_file.items() if file]
     if access.trace is not None and "" in by_file:
         traces.append(Playing(access.trace, by_file[""], ACCESS_TRACE))
-    others = ("owner", "samples", "x", "y", "availability")
-    columns = {name: kept[name] for kept in (texts, numbers) for name in others if name in kept}
+    online: dict[str, list[int]] = {}
+    for row, file in enumerate(texts.get("availability", ())):
+        if file:
+            online.setdefault(file, []).append(row)
+    presences = [Playing(PlayedTrace(file=file), rows, FLEET) for file, rows in online.items()]
+    owners = texts.get("owner", ())
+    if any(owners):
+        first: dict[str, int] = {}
+        for row, owner in enumerate(owners):
+            if not owner:
+                problems.append(
+                    f"{table.place(row, 'owner')}: is left out; where some rows say whose data a client has, all do"
+                )
+            elif first.setdefault(owner, row) != row:
+                problems.append(
+                    f"{table.place(row, 'owner')}: another client has the data of '{owner[:40]}'; each has one owner"
+                )
+        refuse(problems, FLEET)
+    columns = {name: numbers[name] for name in ("x", "y") if name in numbers}
     return Roster(
-        names, home_of, servers, each, jitters, traces, texts.get("device"), None, {}, numbers.get("speed"), columns,
+        names, home_of, servers, each, jitters, traces, texts.get("device"), None, {}, numbers.get("speed"), presences, columns,
+        owners, numbers.get("samples"),
     )  # fmt: skip
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -36,10 +38,25 @@ class Server:
     y: float = np.nan
 
 
+def bundled_fleets() -> dict[str, Path]:
+    """The files of clients or servers that come with the project, by name."""
+    return {path.stem: path for path in sorted(Path(str(files("emulator") / "scenarios" / "fleets")).glob("*.csv"))}
+
+
+def find_fleet(name: str) -> Path:
+    """The file that the user means: a path, or the name of a bundled one. A relative path counts from the current folder."""
+    path = Path(name)
+    try:
+        there = path.exists()
+    except (OSError, ValueError):
+        return path  # whoever opens it will say what is wrong with it
+    return path if there else bundled_fleets().get(name, path)
+
+
 def read(reader: Callable[[str], FleetTable], file: str, key: str) -> FleetTable:
     """What a file holds; errors get the key."""
     try:
-        return reader(file)
+        return reader(str(find_fleet(file)))
     except InputError as error:
         raise InputError(error.message, key) from error
 

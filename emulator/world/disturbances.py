@@ -102,10 +102,10 @@ def disturbances(scenario: Scenario) -> Disturbances:
         (f"{edge}/{way}", spells) for d in found for edge, spells in d.links.items() for way in DIRECTIONS
     ]
     sleepers: dict[str, OverTime] = {}
-    if topology.availability is not None:
+    if topology.availability is not None or roster.presences:
         online = availabilities(topology, scenario.seed)
         by_name = dict(zip(roster.names, online, strict=True))
-        if topology.availability.work == "lost":
+        if topology.availability is None or topology.availability.work == "lost":
             nodes += by_name.items()
         else:
             sleepers |= by_name

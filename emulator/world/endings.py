@@ -13,7 +13,7 @@ import simpy
 from emulator.errors import InputError
 from emulator.registry import Params
 from emulator.scenario.contents import content
-from emulator.scenario.roster import roster_of
+from emulator.scenario.roster import FLEET, roster_of
 from emulator.scenario.schema import PlayedTrace, Scenario, Topology
 from emulator.units import TIME
 from emulator.world.played import SOME, availabilities, played
@@ -24,7 +24,7 @@ def check(scenario: Scenario) -> None:
     """Raises `InputError` with the scenario key where a trace cannot be read or played, or ends before the run may."""
     topology = scenario.topology
     played(topology, scenario.seed, everybody=False)
-    if topology.availability is not None:
+    if topology.availability is not None or roster_of(topology).presences:
         availabilities(topology, scenario.seed, everybody=topology.client_count <= SOME)
     first, limit_s = _first_end(topology), scenario.stop.time
     if first is not None and limit_s is not None and limit_s >= first[0]:  # a run ends after 'stop.time', never before
@@ -76,7 +76,8 @@ def _traces_of_files(topology: Topology) -> Iterator[tuple[str, PlayedTrace]]:
     """All the traces that rows of the fleet's files name."""
     roster = roster_of(topology)
     if topology.fleet is not None:
-        yield from ((each.key, each.trace) for each in roster.traces if each.key == "topology.fleet")
+        played_by_rows = (*(each for each in roster.traces if each.key == FLEET), *roster.presences)
+        yield from ((each.key, each.trace) for each in played_by_rows)
     if isinstance(topology.servers, str):
         own = (server.link.trace for server in roster.servers if server.link.trace is not topology.links.backhaul.trace)
         yield from (("topology.servers", trace) for trace in own if trace is not None)

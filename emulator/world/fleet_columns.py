@@ -35,8 +35,11 @@ def client_columns(fleet: Fleet) -> Columns:
         "loss": _texts(access.loss, everybody, repr, zero=""),
         "trace": [played.get(c, "") for c in everybody],
     }
-    for name, values in roster.columns.items():
-        columns[name] = [v if isinstance(v, str) else _plain(float(v)) for v in values]
+    online = {c: each.trace.file for each in roster.presences for c in each.clients}
+    columns["owner"] = list(roster.owners)
+    columns["samples"] = [] if roster.samples is None else [_plain(count) for count in roster.samples.tolist()]
+    columns["availability"] = [online.get(c, "") for c in everybody]
+    columns |= {name: [_plain(value) for value in values.tolist()] for name, values in roster.columns.items()}
     return _used(columns)
 
 

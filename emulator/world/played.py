@@ -18,6 +18,7 @@ from traces.content import Quantity, Trace
 from traces.step import StepFunction
 
 DIRECTIONS = ("up", "down")
+ALWAYS = StepFunction.constant(1.0)
 SOME = 100  # clients whose availability is made to see whether it can be played
 _MOST_TRACES = 1000  # that a generator makes; further clients play the same ones from other instants
 
@@ -75,8 +76,10 @@ def availabilities(topology: Topology, seed: int, everybody: bool = True) -> lis
     Not of ``everybody``: of some, which shows whether it can be played.
     """
     plan, key, clients = topology.availability, "topology.availability", topology.client_count
-    assert plan is not None
     clients = clients if everybody else min(clients, SOME)
+    own = _own_availabilities(topology, seed)
+    if plan is None:
+        return [own.get(client, ALWAYS) for client in range(clients)]
     if plan.generator is not None:
         made = [
             plan.generator(plan.period, stream(seed, "availability", number))
@@ -94,7 +97,21 @@ def availabilities(topology: Topology, seed: int, everybody: bool = True) -> lis
         raise InputError("availability goes from 0 (offline) to 1 (online), and there are values above 1", key)
     if not any(function.peak for function in made) and (plan.trace is not None or everybody):
         raise InputError("it is always 0: no client is ever online", key)
-    return [_from(made[client % len(made)], start) for client, start in enumerate(starts)]
+    return [own.get(client) or _from(made[client % len(made)], start) for client, start in enumerate(starts)]
+
+
+def _own_availabilities(topology: Topology, seed: int) -> dict[int, StepFunction]:
+    """When those clients are online whose rows name a trace."""
+    found: dict[int, StepFunction] = {}
+    for each in roster_of(topology).presences:
+        content = _load(each.trace, each.key)
+        name = next(iter(content.of("availability")), "")
+        function = _series(each.trace, content, "availability", name, each.key, at_last_0=True)
+        if function.values.max() > 1:
+            raise InputError(f"{each.trace.file}: availability goes from 0 (offline) to 1 (online)", each.key)
+        starts = _starts(each.trace, topology.client_count, seed, "availability")
+        found |= {client: _from(function, starts[client]) for client in each.clients}
+    return found
 
 
 def _starts(trace: PlayedTrace, count: int, seed: int, purpose: str) -> Sequence[float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -85,7 +86,7 @@ def test_bytes_are_booked_on_every_hop_between_tiers(small: Small, aggregator: s
     # How many models cross each kind of hop: one a client below where groups are, and one a server of that tier above it.
     groups = {"region": 1, "edge": 2, "gateway": 4, "cloud": 1}[aggregator]
     order = ["cloud", "region", "edge", "gateway"]
-    for above, below in zip(order, order[1:], strict=False):
+    for above, below in itertools.pairwise(order):
         inside = order.index(below) > order.index(aggregator)  # between the group's server and its clients
         models = 8 if inside else groups
         assert row[f"bytes_{above}_{below}"] == row[f"bytes_{below}_{above}"] == models * size, (above, below)
