@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 import zlib
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import NormalDist
-from typing import overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -57,58 +57,65 @@ class Carriage:
         frames = -(-size_bytes // how.payload_bytes)
         return 8.0 * (size_bytes + frames * (how.frame_bytes - how.payload_bytes))
 
-    def most_bps(self, round_trip_s: float) -> float:
+    @overload
+    def most_bps(self, round_trip_s: float) -> float: ...
+    @overload
+    def most_bps(self, round_trip_s: Floats | float) -> Floats | float: ...
+    def most_bps(self, round_trip_s: Floats | float) -> Floats | float:
         """The rate on the wire that the window allows."""
-        if self.transport.window_bytes == math.inf or round_trip_s <= 0:
-            return math.inf
         how = self.transport
-        return 8 * how.window_bytes * how.frame_bytes / how.payload_bytes / round_trip_s
+        if how.window_bytes == math.inf:
+            return math.inf
+        bits = 8 * how.window_bytes * how.frame_bytes / how.payload_bytes
+        if isinstance(round_trip_s, np.ndarray):
+            with np.errstate(divide="ignore", over="ignore"):
+                return bits / round_trip_s
+        return bits / round_trip_s if round_trip_s > 0 else math.inf
 
     @overload
     def start_up_s(self, size_bytes: int, round_trip_s: float, lasts_s: float) -> float: ...
     @overload
-    def start_up_s(self, size_bytes: int, round_trip_s: float, lasts_s: Floats) -> Floats: ...
-    def start_up_s(self, size_bytes: int, round_trip_s: float, lasts_s: Floats | float) -> Floats | float:
+    def start_up_s(self, size_bytes: int, round_trip_s: Floats | float, lasts_s: Floats | float) -> Floats | float: ...
+    def start_up_s(self, size_bytes: int, round_trip_s: Floats | float, lasts_s: Floats | float) -> Floats | float:
         """Seconds that a transfer takes beside its latency and the ``lasts_s`` for which its bits keep the links busy.
 
         Set-up, and what slow start leaves idle. As long as a window is sent in less than a round trip at the transfer's mean
         rate, the rest of the round trip goes by idly; the next window is twice as large, until nothing is left. A window that
         doubles arrives at twice the rate at which it leaves: once it holds as much as the queue does, the queue overflows. What
         is lost is seen a round trip later and sent again, and what is left is sent with CUBIC's window (RFC 9438).
+
+        Of many transfers each takes what it would take alone, bit for bit.
         """
         how = self.transport
         set_up_s = how.set_up * round_trip_s
         segments = -(-size_bytes // how.payload_bytes)
-        if not how.initial_segments or segments <= how.initial_segments or round_trip_s <= 0:
+        many = isinstance(round_trip_s, np.ndarray) or isinstance(lasts_s, np.ndarray)
+        if not how.initial_segments or segments <= how.initial_segments or (not many and round_trip_s <= 0):
             return set_up_s
-        if isinstance(lasts_s, np.ndarray):
-            some_s, places = np.unique(lasts_s, return_inverse=True)
-            found = [self.start_up_s(size_bytes, round_trip_s, each) for each in some_s.tolist()]
-            return np.array(found)[places]
-        frame_s = max(
-            how.frame_bytes * 8 * lasts_s / self.wire_bits(size_bytes), 1e-12
-        )  # also where rounding leaves no time
+        do = _MANY if many else _ONE
+        # Also where rounding leaves no time.
+        frame_s = do.most(how.frame_bytes * 8 * lasts_s / self.wire_bits(size_bytes), 1e-12)
         trip_s = round_trip_s + frame_s  # an acknowledgement follows a whole frame
         pipe = trip_s / frame_s  # frames on their way when the link is busy all the time
         first, queue = how.initial_segments, how.queue_frames
         overflow = _doublings(queue / first)  # the window that does, counted from 0
         doubled = first * 2.0**overflow
         # Windows that are followed by another one, and windows that a round trip outlasts.
-        followed = math.ceil(math.log2(segments / first + 1)) - 1
-        idle_s = self._idle_s(min(followed, _doublings(pipe / first)), trip_s, frame_s)
-        if not queue or doubled >= pipe or segments <= 2 * (doubled + queue) - first:
-            return set_up_s + idle_s
-        slow = _CUT * 2 * (doubled + queue)  # the window after the loss, which had doubled once more when that was seen
-        left = segments - (4 * doubled - first)
-        if slow < pipe and left > 0:
-            idle_s = self._idle_s(overflow + 2, trip_s, frame_s) + _cubic_s(left, slow, pipe, frame_s)
-        # The queue fills, is waited for, and then what it lost comes again: nothing ends before that.
-        repaired_s = (overflow + 2) * trip_s + (2 * queue + max(0.0, doubled - queue)) * frame_s
-        return set_up_s + max(idle_s, repaired_s - lasts_s)
-
-    def _idle_s(self, windows: int, trip_s: float, frame_s: float) -> float:
-        """What so many windows of slow start leave of their round trips."""
-        return windows * trip_s - (2.0**windows - 1) * self.transport.initial_segments * frame_s
+        followed = _doublings(segments / first + 1) - 1
+        idle_s = _idle_s(do.least(followed, do.doublings(pipe / first)), first, trip_s, frame_s, do)
+        if queue and segments > 2 * (doubled + queue) - first:
+            # The window after the loss, which had doubled once more when that was seen.
+            slow = _CUT * 2 * (doubled + queue)
+            left = segments - (4 * doubled - first)
+            slowed_s = idle_s
+            if left > 0:
+                slowed_s = _idle_s(overflow + 2, first, trip_s, frame_s, do) + _cubic_s(left, slow, pipe, frame_s, do)
+            # The queue fills, is waited for, and then what it lost comes again: nothing ends before that.
+            repaired_s = (overflow + 2) * trip_s + (2 * queue + max(0.0, doubled - queue)) * frame_s
+            lossy_s = do.most(do.choose(slow < pipe, slowed_s, idle_s), repaired_s - lasts_s)
+            idle_s = do.choose(doubled < pipe, lossy_s, idle_s)
+        start_up_s: Floats | float = do.choose(round_trip_s > 0, set_up_s + idle_s, set_up_s)
+        return start_up_s
 
     def _competes(self, size_bytes: int) -> bool:
         """Whether a transfer is long enough for its share to differ from that of others."""
@@ -147,10 +154,48 @@ class Carriage:
 
 def _doublings(ratio: float) -> int:
     """How often a window doubles until it is so many times as large."""
-    return max(0, math.ceil(math.log2(ratio))) if ratio > 0 else 0
+    part, power = math.frexp(ratio)
+    return power - (part == 0.5) if ratio > 1 else 0
 
 
-def _cubic_s(left: float, window: float, pipe: float, frame_s: float) -> float:
+def _many_doublings(ratios: Floats) -> npt.NDArray[np.int64]:
+    """The same for many."""
+    part, power = np.frexp(ratios)
+    return np.where(ratios > 1, power - (part == 0.5), 0)
+
+
+class _Arithmetic(NamedTuple):
+    """What is written in another way for many numbers than for one, and gives the same."""
+
+    most: Callable[[Any, Any], Any]
+    least: Callable[[Any, Any], Any]
+    choose: Callable[[Any, Any, Any], Any]
+    doublings: Callable[[Any], Any]
+    power: Callable[[float, Any], Any]  # times 2 to the power of a whole number
+    root: Callable[[Any], Any]
+    square: Callable[[Any], Any]
+
+
+_ONE = _Arithmetic(
+    max, min, lambda so, this, that: this if so else that, _doublings, math.ldexp, math.sqrt, lambda x: x**2
+)
+_MANY = _Arithmetic(
+    np.maximum,
+    np.minimum,
+    np.where,
+    _many_doublings,
+    np.ldexp,
+    np.sqrt,
+    lambda x: np.array([each**2 for each in x.tolist()]),  # numpy multiplies, which is not always rounded as a power is
+)
+
+
+def _idle_s(windows: Any, first: int, trip_s: Any, frame_s: Any, do: _Arithmetic) -> Any:
+    """What so many windows of slow start, of ``first`` frames and more, leave of their round trips."""
+    return windows * trip_s - (do.power(1.0, windows) - 1) * first * frame_s
+
+
+def _cubic_s(left: float, window: float, pipe: Any, frame_s: Any, do: _Arithmetic) -> Any:
     """Seconds that a window takes for the frames that are left, beyond those in which a link that is busy sends them.
 
     CUBIC's window grows from ``window`` towards what it was before the loss. That is seconds away, so it is taken to go on
@@ -159,8 +204,6 @@ def _cubic_s(left: float, window: float, pipe: float, frame_s: float) -> float:
     growth = 3 * _CUBIC * float((window / _CUT * (1 - _CUT) / _CUBIC) ** (2 / 3))  # frames a second
     trip_s = pipe * frame_s
     full_s = (pipe - window) / growth
-    sent = (window * full_s + growth * full_s**2 / 2) / trip_s
-    if left > sent:
-        return full_s - sent * frame_s
-    lasts_s = (math.sqrt(window**2 + 2 * growth * trip_s * left) - window) / growth
-    return lasts_s - left * frame_s
+    sent = (window * full_s + growth * do.square(full_s) / 2) / trip_s
+    lasts_s = (do.root(window**2 + 2 * growth * trip_s * left) - window) / growth
+    return do.choose(left > sent, full_s - sent * frame_s, lasts_s - left * frame_s)

@@ -18,9 +18,9 @@ from emulator.errors import HflError, ScenarioError
 from emulator.registry import NoParams
 from emulator.rng import stream
 from emulator.scenario import Loaded
-from emulator.world.carriage import DEVIATIONS, Carriage
+from emulator.world.carriage import DEVIATIONS, Carriage, _doublings, _many_doublings
 from emulator.world.fleet import Leg
-from emulator.world.network import DedicatedNetwork
+from emulator.world.network import DedicatedNetwork, Instants
 from emulator.world.sharing import Flow, SharedNetwork
 from emulator.world.transports import TcpParams, tcp
 from traces.step import StepFunction
@@ -113,13 +113,29 @@ def test_tcp_is_never_faster_than_the_fluid(size: int, rate_bps: float, latency_
     assert alone_s(replace(TCP, queue_frames=queue), size, rate_bps, latency_s) >= fluid_s * (1 - 1e-12)
 
 
-@given(st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=5), sizes, latencies)
-def test_many_at_once_get_going_as_each_does(lasts: list[float], size: int, latency_s: float) -> None:
-    carriage = Carriage(TCP, 0)
-    found = carriage.start_up_s(size, 2 * latency_s, np.array(lasts))
-    assert np.broadcast_to(found, len(lasts)).tolist() == [
-        carriage.start_up_s(size, 2 * latency_s, each) for each in lasts
-    ]
+@given(
+    st.lists(st.tuples(st.floats(1e-3, 1e3), latencies), min_size=1, max_size=5),
+    sizes,
+    st.sampled_from([0, 1, 100, 700]),
+)
+def test_many_at_once_get_going_as_each_does(each: list[tuple[float, float]], size: int, queue: int) -> None:
+    carriage = Carriage(replace(TCP, queue_frames=queue), 0)
+    lasts, trips = ([pair[i] for pair in each] for i in range(2))
+    some: list[tuple[Instants, Instants]] = [(np.array(trips), np.array(lasts))]
+    some += [(np.array(trips), lasts[0]), (trips[0], np.array(lasts))]
+    for pair in some:
+        found = np.broadcast_to(carriage.start_up_s(size, *pair), len(each)).tolist()
+        alone = zip(*(np.broadcast_to(one, len(each)).tolist() for one in pair), strict=True)
+        assert found == [carriage.start_up_s(size, trip, last) for trip, last in alone]
+    assert np.asarray(carriage.most_bps(np.array(trips))).tolist() == [carriage.most_bps(trip) for trip in trips]
+
+
+def test_a_pipe_of_exactly_so_many_windows_is_filled_by_them() -> None:
+    """However many windows: the power of two at which one more is needed is exact."""
+    assert [_doublings(2.0**k) for k in range(-3, 60)] == [0, 0, 0, *range(60)]
+    above = [math.nextafter(2.0**k, math.inf) for k in range(60)]
+    assert [_doublings(ratio) for ratio in above] == list(range(1, 61))
+    assert _many_doublings(np.array(above)).tolist() == list(range(1, 61))
 
 
 class Weighted:
