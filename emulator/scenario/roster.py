@@ -202,14 +202,18 @@ def _from_kinds(
     topology: Topology, kinds: Sequence[ClientKind], servers: tuple[Server, ...], homes: Sequence[int]
 ) -> Roster:
     counts = _counts(topology, kinds)
-    problems, at, names, taken = [], [], list[str](), set[str]()
+    problems, at, names, taken, more = [], [], list[str](), set[str](), dict[tuple[int, ...], int]()
     for i, (kind, count) in enumerate(zip(kinds, counts, strict=True)):
         wrong = [e for e in kind.edges or () if e >= len(homes)]
         if wrong:
             problems.append(f"kind {i + 1}: there is no server {wrong[0]}; they go from 0 to {len(homes) - 1}")
             continue
         behind = homes if kind.edges is None else [homes[e] for e in dict.fromkeys(kind.edges)]
-        at.append(np.repeat(np.asarray(behind, dtype=np.int64), [len(b) for b in blocks(count, len(behind))]))
+        # Where a kind leaves off among its servers the next one goes on, so that all get as many clients, if one more or less.
+        begun = more.get(tuple(behind), 0)
+        sizes = np.roll([len(block) for block in blocks(count, len(behind))], begun)
+        more[tuple(behind)] = (begun + count) % len(behind)
+        at.append(np.repeat(np.asarray(behind, dtype=np.int64), sizes))
         begin = kind.name or "client"
         start = 0 if kind.name else len(names)
         if kind.name in taken or (kind.name == "client" and len(kinds) > 1):

@@ -1,16 +1,15 @@
 """Cohorts: transfers that start together between one server and many clients, as one flow instead of many.
 
-Such transfers differ only in the clients' own links. Where nobody else is on those, transfers of equal own bandwidth have equal
-rates at every instant, whatever happens on the links that they have in common; so one flow stands for all of them, and a group
-costs as much as a client. Without links in common each is alone, and its arrival is known at once, also where the own links
-follow a trace of bandwidth.
+Such transfers differ only in the clients' own links. Where nobody else is on those, transfers of equal own bandwidth and round
+trip have equal rates at every instant, whatever happens on the links that they have in common; so one flow stands for all of
+them, and a group costs as much as a client. Without links in common each is alone, and its arrival is known at once, also where
+the own links follow a trace of bandwidth.
 
 Should anybody come to one of the own links meanwhile, its cohort is dissolved into the flows that it stands for.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -32,25 +31,37 @@ class Arrivals:
     """The arrivals of all transfers of one request, which start at ``starts_s``.
 
     A transfer arrives ``latency_s`` after its last byte has left, and later by what its connection took to get going:
-    ``start_up_s`` gives that by how long its bytes took to leave. They are reported to ``report_to``: an event that happens
-    when all have arrived, or a function that is called for those whose last bytes have left. ``waiting`` counts the flows
-    that are still on their way.
+    ``start_up_s`` gives that by ``round_trip_s`` and by how long its bytes took to leave. They are reported to ``report_to``: an
+    event that happens when all have arrived, or a function that is called for those whose last bytes have left. ``waiting``
+    counts the flows that are still on their way.
     """
 
-    __slots__ = ("at_s", "factors", "latency_s", "report_to", "routes", "start_up_s", "starts_s", "waiting")
+    __slots__ = (
+        "at_s",
+        "factors",
+        "latency_s",
+        "report_to",
+        "round_trip_s",
+        "routes",
+        "start_up_s",
+        "starts_s",
+        "waiting",
+    )
 
     def __init__(
         self,
         routes: ClientRoutes,
         report_to: simpy.Event | Known,
         latency_s: Instants = 0.0,
+        round_trip_s: Instants = 0.0,
         starts_s: Instants = 0.0,
-        start_up_s: Callable[[Instants], Instants] | None = None,
+        start_up_s: Callable[[Instants, Instants], Instants] | None = None,
         factors: Sequence[float] | None = None,
     ) -> None:
         self.routes = routes
         self.factors = factors  # by chance, of the weight of each; None where all are 1
         self.latency_s = latency_s
+        self.round_trip_s = round_trip_s
         self.starts_s = starts_s
         self.start_up_s = start_up_s
         self.report_to = report_to
@@ -60,7 +71,9 @@ class Arrivals:
     def after_s(self, places: Places, lasts_s: Instants) -> Instants:
         """How long after their last bytes have left some transfers arrive, by how long these took to leave."""
         latency_s = at(self.latency_s, places)
-        return latency_s if self.start_up_s is None else latency_s + self.start_up_s(lasts_s)
+        if self.start_up_s is None:
+            return latency_s
+        return latency_s + self.start_up_s(at(self.round_trip_s, places), lasts_s)
 
     def note(self, env: simpy.Environment, places: Places, arrivals_s: Instants | None = None) -> None:
         """The last bytes of some transfers, or of all, have left now; they arrive at these instants."""
@@ -184,11 +197,12 @@ class Cohorts:
         self, routes: ClientRoutes, size_bytes: int, report_to: simpy.Event | Known, starts_s: Instants
     ) -> Arrivals:
         """Arrivals of transfers that nobody was in the way of when they started."""
-        start_up_s: Callable[[Instants], Instants] | None = None
+        start_up_s: Callable[[Instants, Instants], Instants] | None = None
         if not self._carriage.immediate:
-            start_up_s = partial(self._carriage.start_up_s, size_bytes, routes.round_trip_s)
+            start_up_s = partial(self._carriage.start_up_s, size_bytes)
+        latency_s, trip_s = self._links.latencies_s(routes), self._links.round_trips_s(routes)
         factors = self._carriage.factors(routes, size_bytes)
-        return Arrivals(routes, report_to, self._links.latencies_s(routes), starts_s, start_up_s, factors)
+        return Arrivals(routes, report_to, latency_s, trip_s, starts_s, start_up_s, factors)
 
     def transfer_each(self, routes: ClientRoutes, size_bytes: int, known: Known) -> None:
         """See `Network.transfer_each`. On links that change over time, last bytes do not leave together: each goes alone."""
@@ -212,7 +226,8 @@ class Cohorts:
         """
         if not self._links.steady(routes.names):
             played = () if routes.pattern.common else self._links.played(routes.names)
-            if not played or self._carriage.most_bps(routes.round_trip_s) < max(own.peak for own in played):
+            most_bps = self._carriage.most_bps(routes.round_trip_s)
+            if not played or np.any(most_bps < np.array([own.peak for own in played])):
                 return False
         alone = len(routes.names) > 1 and self._on.keys().isdisjoint(routes.names) and self._links.free(routes.names)
         return alone or size_bytes == 0
@@ -233,32 +248,41 @@ class Cohorts:
         if played:
             self._start(Cohort(arrivals, EVERYONE, routes.names, 0.0, bits, starts_s, played), common)
             return
-        most_bps = self._carriage.most_bps(routes.round_trip_s)
-        own_bps = routes.own_bps if most_bps == np.inf else np.minimum(routes.own_bps, most_bps)
-        factors = arrivals.factors if common else None  # of those who are alone they are of no avail
-        alike = factors is None or factors.count(factors[0]) == len(factors)
+        most_bps = self._carriage.most_bps(arrivals.round_trip_s)
+        own_bps = (
+            routes.own_bps
+            if isinstance(most_bps, float) and most_bps == np.inf
+            else np.minimum(routes.own_bps, most_bps)
+        )
+        # Of those who are alone, factors and round trips are of no avail; nor are round trips where shares do not depend on them.
+        factors = (arrivals.factors if common else None) or [1.0]
+        trip_s = arrivals.round_trip_s if common and self._carriage.transport.round_trip_power else 0.0
+        alike = factors.count(factors[0]) == len(factors) and not isinstance(trip_s, np.ndarray)
         apart = isinstance(own_bps, np.ndarray) and (common or not isinstance(arrivals.report_to, simpy.Event))
         if alike and not apart:
-            factor = 1.0 if factors is None else factors[0]
-            self._start(Cohort(arrivals, EVERYONE, routes.names, own_bps, bits, starts_s), common, factor)
+            self._start(Cohort(arrivals, EVERYONE, routes.names, own_bps, bits, starts_s), common, factors[0], trip_s)
             return
-        kinds: dict[tuple[float, float], list[int]] = {}
-        each_bps = np.broadcast_to(own_bps, len(routes.names)).tolist()
-        for place, kind in enumerate(zip(each_bps, factors or itertools.repeat(1.0), strict=False)):
+        kinds: dict[tuple[float, float, float], list[int]] = {}
+        each = (np.broadcast_to(some, len(routes.names)).tolist() for some in (own_bps, factors, trip_s))
+        for place, kind in enumerate(zip(*each, strict=True)):
             kinds.setdefault(kind, []).append(place)
-        for (their_bps, factor), theirs in sorted(kinds.items()):
+        for (their_bps, factor, their_s), theirs in sorted(kinds.items()):
             places, names = np.array(theirs), [routes.names[i] for i in theirs]
-            self._start(Cohort(arrivals, places, names, their_bps, bits, at(starts_s, places)), common, factor)
+            cohort = Cohort(arrivals, places, names, their_bps, bits, at(starts_s, places))
+            self._start(cohort, common, factor, their_s)
 
-    def _start(self, cohort: Cohort, common: tuple[Link, ...], factor: float = 1.0) -> None:
+    def _start(
+        self, cohort: Cohort, common: tuple[Link, ...], factor: float = 1.0, round_trip_s: Instants = 0.0
+    ) -> None:
         names, arrivals = cohort.names, cohort.arrivals
         arrivals.waiting += 1
         self._on.update(dict.fromkeys(names, cohort))
         if common:
             ended = partial(self._left, cohort)
-            assert not isinstance(cohort.own_bps, np.ndarray)
-            trip_s = arrivals.routes.round_trip_s
-            cohort.flow = self._network.put(common, cohort.size_bits, len(names), cohort.own_bps, ended, factor, trip_s)
+            own_bps = cohort.own_bps
+            assert not isinstance(own_bps, np.ndarray)
+            assert not isinstance(round_trip_s, np.ndarray)
+            cohort.flow = self._network.put(common, cohort.size_bits, len(names), own_bps, ended, factor, round_trip_s)
             return
         # Nobody is in the way of anybody: when they leave and arrive is known at once.
         arrives = isinstance(arrivals.report_to, simpy.Event)
@@ -322,8 +346,9 @@ class Cohorts:
     def _put(
         self, arrivals: Arrivals, place: int, route: Sequence[Leg], left_bits: float, event: object = None
     ) -> None:
-        links, trip_s = self._links.of(route), arrivals.routes.round_trip_s
+        links, places = self._links.of(route), np.array([place])
         self.make_way(links)
-        ended, own_bps = partial(arrivals.note, self._env, np.array([place])), self._carriage.most_bps(trip_s)
+        trip_s = float(at(arrivals.round_trip_s, places))
+        ended, own_bps = partial(arrivals.note, self._env, places), self._carriage.most_bps(trip_s)
         factor = 1.0 if arrivals.factors is None else arrivals.factors[place]
         self._network.put(links, left_bits, 1, own_bps, ended, factor, trip_s)

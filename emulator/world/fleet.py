@@ -90,8 +90,8 @@ class ClientRoutes:
     """The routes between one server and several clients behind the same edge: the same links but for each client's own.
 
     ``own_bps`` is the bandwidth of the clients' own links, ``latency_s`` the latency of a transfer (None: it is drawn for each)
-    and ``round_trip_s`` its way there and back: one for all, or one for each. ``jitters`` are those of the clients' own links,
-    where they are not all that of the pattern.
+    and ``round_trip_s`` its way there and back: one for all, or one for each. ``jitters`` are those of the clients' own links
+    where these differ in it, or in the latency beside it; None: all are like that of the pattern's route.
     """
 
     def __init__(self, fleet: Fleet, pattern: Pattern, clients: Numbers, own: OwnLegs) -> None:
@@ -252,7 +252,11 @@ class Fleet:
             route = self._find_route(one, server, ()) if up else self._find_route(server, one, ())
             pattern = self._patterns[key] = Pattern(route, up)
         own_bps, roster = self._up_bps if up else self._down_bps, self.roster
-        jitters = None if len(roster.jitters) == 1 else [roster.jitters[c] for c in clients.tolist()]
+        jitters: Sequence[Jitter | None] | None = None
+        if len(roster.jitters) > 1:
+            jitters = [roster.jitters[c] for c in clients.tolist()]
+        elif roster.jitters[0] is not None and isinstance(self._latency_s, np.ndarray):
+            jitters = [roster.jitters[0]] * len(clients)
         latency_s, overhead_s = _of(self._latency_s, clients), _of(roster.access.overhead_s, clients)
         way_s = np.maximum(0.0, latency_s - overhead_s) if isinstance(latency_s, np.ndarray) else latency_s - overhead_s
         own = OwnLegs(_of(own_bps, clients), latency_s, way_s, jitters)

@@ -67,6 +67,12 @@ class Links:
         extra_s = sum(self._latencies[leg.link].at(self._env.now) for leg in route if leg.link in self._latencies)
         return round_trip_s(route) + 2 * extra_s
 
+    def round_trips_s(self, routes: ClientRoutes) -> Instants:
+        """The same for several transfers, whose own links are `steady`."""
+        common, latencies = routes.pattern.common, self._latencies
+        extra_s = sum(latencies[leg.link].at(self._env.now) for leg in common if leg.link in latencies)
+        return routes.round_trip_s + 2 * extra_s
+
     def latencies_s(self, routes: ClientRoutes) -> Instants:
         """The latencies of several transfers that start now, in seconds."""
         return latencies_s(routes, self._rng, self._env.now, self._latencies)

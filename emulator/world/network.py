@@ -106,8 +106,9 @@ class DedicatedNetwork:
 
     def _arrivals_s(self, routes: ClientRoutes, size_bytes: int, starts_s: Instants) -> Instants:
         trip_s = routes.round_trip_s
-        most_bps = min(self._carriage.most_bps(trip_s), *(leg.bandwidth_bps for leg in routes.pattern.common), np.inf)
-        lasts_s = self._carriage.wire_bits(size_bytes) / np.minimum(routes.own_bps, most_bps)
+        own_bps = np.minimum(routes.own_bps, self._carriage.most_bps(trip_s))
+        common_bps = min((leg.bandwidth_bps for leg in routes.pattern.common), default=np.inf)
+        lasts_s = self._carriage.wire_bits(size_bytes) / np.minimum(own_bps, common_bps)
         start_up_s = self._carriage.start_up_s(size_bytes, trip_s, lasts_s)
         return starts_s + (latencies_s(routes, self._rng) + lasts_s + start_up_s)
 
@@ -150,14 +151,26 @@ def latencies_s(
     over_time: Mapping[str, OverTime] = MappingProxyType({}),
 ) -> Instants:
     """The latencies of several transfers, each as `latency_s` gives it, drawn one after another where there is jitter."""
+    route = routes.pattern.route
+    if routes.latency_s is not None and not any(leg.link in over_time for leg in routes.pattern.common):
+        return routes.latency_s
+    if (
+        routes.jitters is not None
+        or isinstance(routes.round_trip_s, np.ndarray)
+        or isinstance(routes.latency_s, np.ndarray)
+    ):
+        return np.array([latency_s(each, rng, now, over_time) for each in routes.each()])
     if routes.latency_s is None:
-        return np.array([latency_s(routes.pattern.route, rng, now, over_time) for _ in routes.clients])
-    return latency_s(routes.pattern.route, rng, now, over_time) if over_time else routes.latency_s
+        return np.array([latency_s(route, rng, now, over_time) for _ in routes.clients])
+    return latency_s(route, rng, now, over_time)
 
 
 def at(instants_s: Instants, places: Places) -> Instants:
-    """Those of several instants that stand at some places; one for all stays what it is."""
-    return instants_s[places] if isinstance(instants_s, np.ndarray) else instants_s
+    """Those of several instants that stand at some places; one for all stays what it is, and that of one place is one."""
+    if not isinstance(instants_s, np.ndarray):
+        return instants_s
+    one = isinstance(places, np.ndarray) and len(places) == 1
+    return float(instants_s[places][0]) if one else instants_s[places]
 
 
 def last(instants_s: Instants) -> float:

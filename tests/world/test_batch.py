@@ -30,6 +30,11 @@ Small = Callable[..., Loaded]
 CELL = "topology.links.cell={up: 20 Mbit/s, down: 30 Mbit/s}"
 PORT = "topology.links.cloud={up: 50 Mbit/s, down: 60 Mbit/s}"
 LINK = "up: 8 Mbit/s, down: 16 Mbit/s, latency: 20 ms"
+KINDS = (
+    "topology.clients=[{count: 5, links: {up: 3 Mbit/s, latency: 1 ms}}, {count: 4, links: {down: 9 Mbit/s, loss: 0.2}}, "
+    "{count: 3, links: {latency: 70 ms, overhead: 3 ms, jitter: {kind: uniform, scale: 4 ms}}}]"
+)
+TIERS = "topology.tiers=[{name: edge, count: 3}, {name: gateway, count: 6, links: {up: 30 Mbit/s, latency: 2 ms}}]"
 WORLDS: dict[str, list[str]] = {
     "plain": [],
     "cell": [CELL],
@@ -49,6 +54,12 @@ WORLDS: dict[str, list[str]] = {
     "devices of a mix": ["topology.devices={mix: phone-mix, bandwidth: true}", CELL],
     "mix alone": ["topology.devices={mix: phone-mix, bandwidth: true}"],
     "sites": ["topology.links.latencies={file: eight-sites}", CELL],
+    "kinds": [CELL, KINDS],
+    "kinds alone": [KINDS],
+    "kinds, dedicated": [KINDS, "topology.sharing=dedicated"],
+    "kinds, jitter": [CELL, KINDS, f"topology.links.access={{{LINK}, jitter: {{kind: exponential, scale: 10 ms}}}}"],
+    "tiers": [CELL, PORT, "topology.edges=null", TIERS],
+    "tiers and kinds": [KINDS, "topology.edges=null", TIERS],
     "no edges": ["topology.edges=0", "method=fedavg", PORT],
 }
 # Shares by chance and by round trip, slow start and a window that holds the faster links back.
