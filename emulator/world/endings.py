@@ -79,5 +79,5 @@ def _traces_of_files(topology: Topology) -> Iterator[tuple[str, PlayedTrace]]:
         played_by_rows = (*(each for each in roster.traces if each.key == FLEET), *roster.presences)
         yield from ((each.key, each.trace) for each in played_by_rows)
     if isinstance(topology.servers, str):
-        own = (server.link.trace for server in roster.servers if server.link.trace is not topology.links.backhaul.trace)
+        own = (server.link.trace for server in roster.servers if server.link.trace != topology.links.backhaul.trace)
         yield from (("topology.servers", trace) for trace in own if trace is not None)

@@ -20,7 +20,7 @@ def client_columns(fleet: Fleet) -> Columns:
     everybody = range(len(roster.names))
     both = fleet.assigned.access_bps
     default = fleet.topology.links.access.trace
-    played = {c: each.trace.file for each in roster.traces if each.trace is not default for c in each.clients}
+    played = {c: each.trace.file for each in roster.traces if each.trace != default for c in each.clients}
     jitters = [roster.jitters[c if len(roster.jitters) > 1 else 0] for c in everybody]
     columns: Columns = {
         "name": list(roster.names),
@@ -60,7 +60,7 @@ def server_columns(fleet: Fleet) -> Columns:
         **_jitter_columns([link.jitter for link in links]),
         "overhead": ["" if link.overhead == 0 else TIME.format(link.overhead) for link in links],
         "loss": ["" if link.loss == 0 else repr(link.loss) for link in links],
-        "trace": ["" if k.trace is None or k.trace is default else k.trace.file for k in links],
+        "trace": ["" if k.trace is None or k.trace == default else k.trace.file for k in links],
         "cell_up": ["" if cell is None else RATE.format(cell.up) for cell in cells],
         "cell_down": ["" if cell is None else RATE.format(cell.down) for cell in cells],
         "x": [_plain(server.x) for server in servers],
@@ -74,7 +74,7 @@ def unwritable(fleet: Fleet) -> str:
     defaults = (fleet.topology.links.access.trace, fleet.topology.links.backhaul.trace)
     own = [each.trace for each in fleet.roster.traces] + [server.link.trace for server in fleet.roster.servers]
     for trace in own:
-        said = trace is not None and not any(trace is default for default in defaults)
+        said = trace is not None and not any(trace == default for default in defaults)
         if (
             said
             and trace is not None

@@ -58,7 +58,7 @@ def played(topology: Topology, seed: int, everybody: bool = True) -> Played:
     servers = roster.servers[1:]
     for place, server in enumerate(servers):
         if server.link.trace is not None:
-            own = server.link.trace is not topology.links.backhaul.trace
+            own = server.link.trace != topology.links.backhaul.trace
             key = "topology.servers" if own else "topology.links.backhaul.trace"
             names = [each.name for each in servers]
             play(server.link.trace, key, "backhaul", names, [place], server.link.loss)

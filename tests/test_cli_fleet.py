@@ -1,0 +1,110 @@
+"""hfl fleet: who takes part, as a table, a picture and files that read back to the same run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from emulator.errors import InputError
+from emulator.ledger import COMPUTE
+from emulator.scenario import Loaded, load
+from tests.methods.playing import played
+from tests.scenario.command import hfl
+
+Small = Callable[..., Loaded]
+
+KINDS = (
+    "topology.clients=[{name: pi, count: 5, links: {up: 3 Mbit/s, jitter: {kind: uniform, scale: 4 ms}}}, "
+    "{count: 3, devices: laptop, speed: 1.7, links: {loss: 0.25, overhead: 3 ms, trace: {file: lte-like}}}]"
+)
+WORLDS = {
+    "uniform": [],
+    "no edges": ["topology.edges=0", "method=fedavg"],
+    "devices": ["topology.devices={raspberry-pi-4b: 0.5, laptop: 0.5}"],
+    "a mix": ["topology.devices={mix: phone-mix, bandwidth: true}"],
+    "kinds": [KINDS],
+    "cell and sites": [
+        "topology.links.cell={up: 9 Mbit/s, down: 9 Mbit/s}",
+        "topology.links.latencies={file: eight-sites}",
+    ],
+    "traces": [
+        "topology.links.access.trace={file: lte-like}",
+        "topology.links.backhaul.trace={file: lte-like, end: repeat}",
+    ],
+    "tiers": [
+        "topology.edges=null",
+        "topology.tiers=[{name: edge, count: 2}, {name: gateway, count: 4, cell: {up: 1 Gbit/s, down: 1 Gbit/s}}]",
+    ],
+}
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_what_it_writes_reads_back_to_the_same_run(small: Small, tmp_path: Path, world: str) -> None:
+    from emulator import scenario
+
+    loaded = small(*WORLDS[world], "stop.rounds=1", "topology.transport=tcp")
+    (tmp_path / "given.yaml").write_text(scenario.dump(loaded.scenario))
+    result = hfl("fleet", str(tmp_path / "given.yaml"), "--csv", str(tmp_path / "out"))
+    assert result.code == 0, result.out
+    one, other = played(loaded), played(load(tmp_path / "out" / "scenario.yaml"))
+    assert one.metrics == other.metrics
+    assert one.world.ledger.rows == other.world.ledger.rows
+
+
+def test_it_shows_and_draws_every_server_and_client(tmp_path: Path) -> None:
+    result = hfl("fleet", "fleets/gateways", "--rows", "0", "--plot", str(tmp_path / "fleet.png"))
+    assert result.code == 0, result.out
+    assert "102 clients, servers: 3 of edge, 17 of gateway" in result.out
+    assert all(name in result.out for name in ("harbour", "gw-17", "sensor-67", "phone-25", "boat-7"))
+    assert (tmp_path / "fleet.png").stat().st_size > 10_000
+    assert "the first 2 of 102" in hfl("fleet", "fleets/gateways", "--rows", "2").out
+
+
+def test_a_trace_with_an_end_of_its_own_does_not_fit_into_a_row(small: Small, tmp_path: Path) -> None:
+    from emulator import scenario
+
+    kinds = "topology.clients=[{count: 8, links: {trace: {file: lte-like, start: together}}}]"
+    (tmp_path / "given.yaml").write_text(scenario.dump(small(kinds).scenario))
+    result = hfl("fleet", str(tmp_path / "given.yaml"), "--csv", str(tmp_path / "out"))
+    assert result.code == 2
+    assert "which a row cannot say" in result.err
+
+
+def of_rows(small: Small, folder: Path, rows: str, *changes: str) -> Loaded:
+    (folder / "fleet.csv").write_text(rows)
+    return small("topology.clients=null", f"topology.fleet={folder}/fleet.csv", "stop.rounds=1", *changes)
+
+
+def test_a_row_says_how_many_samples_a_client_holds(small: Small, tmp_path: Path) -> None:
+    session = played(of_rows(small, tmp_path, "name,samples\na,5\nb,\nc,12\nd,1\n"))
+    assert session.lab.clients.samples.tolist() == [5, 12, 12, 1]
+    with pytest.raises(InputError, match="'a' is to have 13 samples, and the partition gives it 12"):
+        _ = played(of_rows(small, tmp_path, "name,samples\na,13\nb,\nc,12\nd,1\n"))
+
+
+def test_a_row_says_whose_data_a_client_holds(small: Small, tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    users = np.repeat(["ann", "bob", "cid", "dan"], 10)
+    x, y = rng.random((40, 1, 4, 4), dtype=np.float32), rng.integers(0, 3, 40)
+    np.savez(tmp_path / "set.npz", x_train=x, y_train=y, x_test=x, y_test=y, user_train=users)
+    data = (f"data.set={{kind: npz, path: {tmp_path}/set.npz, layout: nchw}}", "data.partition=natural")
+    session = played(of_rows(small, tmp_path, "name,owner\na,dan\nb,ann\n", *data))
+    wanted = [np.bincount(y[users == name], minlength=3).tolist() for name in ("dan", "ann")]
+    assert session.lab.clients.label_counts.tolist() == wanted
+    for rows, said in (
+        ("name,owner\na,dan\nb,eve\n", "nobody in the data set is called 'eve'"),
+        ("name,owner\na,dan\nb,dan\n", "another client has the data of 'dan'"),
+        ("name,owner\na,dan\nb,\n", "is left out"),
+    ):
+        with pytest.raises(InputError, match=said):
+            _ = played(of_rows(small, tmp_path, rows, *data))
+
+
+def test_a_row_says_when_a_client_is_online(small: Small, tmp_path: Path) -> None:
+    (tmp_path / "late.csv").write_text("# end: repeat after 1 d\ntime [s],availability [1]\n0,0\n86000,1\n")
+    loaded = of_rows(small, tmp_path, f"name,availability\na,\nb,\nc,{tmp_path}/late.csv\nd,\n")
+    session = played(loaded)
+    assert {r.who for r in session.world.ledger.rows if r.kind == COMPUTE} == {"a", "b", "d"}
