@@ -18,6 +18,7 @@ from emulator.ledger import Row
 from emulator.methods.session import Metrics, Session
 from emulator.scenario import Loaded
 from emulator.scenario.presets import presets
+from emulator.scenario.roster import at
 from tests.methods.worlds import Books, CountedClock, WitnessLab, loaded, worlds
 
 PRESETS = sorted(presets())
@@ -90,7 +91,7 @@ def check_rows(session: Session, rows: list[Row]) -> None:
 
     A transfer through an edge has the same bytes, start and end on all its hops.
     """
-    clients = set(session.world.fleet.client_names)
+    clients, above = set(session.world.fleet.client_names), session.world.fleet.roster.by_name
     ends = {
         ledger.CLIENT_SERVER: (True, False),
         ledger.SERVER_CLIENT: (False, True),
@@ -104,9 +105,10 @@ def check_rows(session: Session, rows: list[Row]) -> None:
         assert row.samples >= 0, row
         if row.kind == ledger.TRANSFER:
             assert row.who != row.peer, row
-            assert (row.who in clients, row.peer in clients) == ends[row.hop], row
-            assert row.hop != ledger.EDGE_CLOUD or row.peer == "cloud", row
-            assert row.hop != ledger.CLOUD_EDGE or row.who == "cloud", row
+            assert (row.who in clients, row.peer in clients) == ends.get(row.hop, (False, False)), row
+            if not clients & {row.who, row.peer}:
+                assert row.hop == f"{above[row.who].tier}-{above[row.peer].tier}", row
+                assert row.peer == above[row.who].parent or row.who == above[row.peer].parent, row
         else:
             assert (row.bytes, row.hop, row.peer) == (0, "", ""), row
 
@@ -118,12 +120,13 @@ def check_sums(session: Session, books: Books, rows: list[Row]) -> None:
     """
     transfers = [r for r in rows if r.kind == ledger.TRANSFER]
     ends_amid = session.world.calm and session.scenario.method.plugin.facts.clusters
-    for hop in ledger.HOPS:
+    hops = (*ledger.HOPS, *session.world.fleet.hops)
+    for hop in hops:
         booked, carried = sum(r.bytes for r in transfers if r.hop == hop), books.carried.get(hop, 0)
         assert booked <= carried if ends_amid else booked == carried, hop
     assert sum(r.bytes for r in transfers if r.status == ledger.BROKEN) == books.broken
     assert all(0 <= sent <= size for sent, size in books.sizes)
-    so_far: dict[str, int] = dict.fromkeys(ledger.HOPS, 0)
+    so_far: dict[str, int] = dict.fromkeys(hops, 0)
     wasted, measured = 0, iter(session.metrics)
     for row in rows:
         if row.kind == ledger.TRANSFER:
@@ -132,7 +135,7 @@ def check_sums(session: Session, books: Books, rows: list[Row]) -> None:
         elif row.kind == ledger.EVALUATION:
             found = next(measured)
             assert found["time_s"] == row.end_s
-            assert {hop: found[f"bytes_{hop.replace('-', '_')}"] for hop in ledger.HOPS} == so_far
+            assert {hop: found[ledger.bytes_column(hop)] for hop in hops} == so_far
             assert (found["bytes_total"], found["bytes_wasted"]) == (sum(so_far.values()), wasted)
     assert next(measured, None) is None
     times = [m["time_s"] for m in session.metrics]
@@ -163,16 +166,22 @@ def check_models(session: Session, rows: list[Row]) -> None:
 
 def check_links(session: Session, rows: list[Row]) -> None:
     """No transfer is faster than the narrowest bandwidth that the scenario gives its kind of link, unless a trace gives it."""
-    links, slack = session.scenario.topology.links, 1 + 1e-6
-    peak = {
-        ledger.CLIENT_SERVER: links.access.up, ledger.SERVER_CLIENT: links.access.down,
-        ledger.EDGE_CLOUD: links.backhaul.up, ledger.CLOUD_EDGE: links.backhaul.down,
-    }  # fmt: skip
+    fleet, slack = session.world.fleet, 1 + 1e-6
+    access, servers = fleet.roster.access, fleet.roster.by_name
+
+    def peak_bps(row: Row) -> float:
+        if row.hop == ledger.CLIENT_SERVER:
+            return at(access.up_bps, fleet.client_names.index(row.who))
+        if row.hop == ledger.SERVER_CLIENT:
+            return at(access.down_bps, fleet.client_names.index(row.peer))
+        up = row.peer == servers[row.who].parent
+        return servers[row.who].link.up if up else servers[row.peer].link.down
+
     for row in rows:
-        if row.kind == ledger.TRANSFER and row.hop in peak:
-            if links.access.trace is not None and row.hop in (ledger.CLIENT_SERVER, ledger.SERVER_CLIENT):
+        if row.kind == ledger.TRANSFER and row.hop != ledger.CLIENT_CLIENT:
+            if fleet.roster.traces and row.hop in (ledger.CLIENT_SERVER, ledger.SERVER_CLIENT):
                 continue
-            assert 8 * (row.bytes - 1) <= peak[row.hop] * (row.end_s - row.start_s) * slack, row
+            assert 8 * (row.bytes - 1) <= peak_bps(row) * (row.end_s - row.start_s) * slack, row
 
 
 def check_devices(session: Session, rows: list[Row]) -> None:

@@ -243,8 +243,9 @@ def kind_of(slot: str, name: str, known: Mapping[str, st.SearchStrategy[Any]]) -
 
 
 @st.composite
-def faults(draw: st.DrawFn, clients: int, edges: int, dedicated: bool) -> list[dict[str, Any]]:
+def faults(draw: st.DrawFn, clients: int, tiers: Mapping[str, int], dedicated: bool) -> list[dict[str, Any]]:
     found = []
+    edges = tiers["edge"]
     for name in Registry.by_slot["fault"].names():
         concerns = Registry.by_slot["fault"][name].params.model_fields
         if (not edges and "edges" in concerns) or not draw(st.booleans()):
@@ -253,11 +254,15 @@ def faults(draw: st.DrawFn, clients: int, edges: int, dedicated: bool) -> list[d
             continue
         places: dict[str, st.SearchStrategy[Any]] = {"factor": st.floats(1.5, 50.0)}
         if "edges" in concerns:
-            places["edges"] = st.lists(st.integers(0, edges - 1), min_size=1, unique=True)
+            tier = draw(st.sampled_from(list(tiers)))
+            places["tier"] = st.just(tier)
+            places["edges"] = st.lists(st.integers(0, tiers[tier] - 1), min_size=1, unique=True)
         else:
             some = st.lists(st.integers(0, clients - 1), min_size=1, unique=True)
             places["clients"] = some | st.floats(0.1, 1.0)
         fault = draw(kind_of("fault", name, places))
+        if "edges" in concerns:
+            fault["tier"] = tier  # whose numbers they are
         if draw(st.booleans()):
             fault |= {"at": draw(st.lists(st.just("0 s") | span, min_size=1, max_size=3))}
             if draw(st.booleans()):
@@ -360,15 +365,48 @@ def method(draw: st.DrawFn, preset: str, clients: int, edges: int) -> dict[str, 
 
 
 @st.composite
+def averaging(draw: st.DrawFn, preset: str, tiers: Mapping[str, int]) -> dict[str, Any]:
+    """Regions that average too, where there are some above the groups."""
+    given = presets()[preset]
+    if "region" not in tiers or given["kind"] != "grouped" or given.get("aggregator") != "edge" or "dividing" in given:
+        return {}
+    how = {"rounds": draw(st.integers(1, 2)), "group_operation": draw(st.sampled_from(("none", "secure-aggregation")))}
+    return draw(st.sampled_from(({}, {"tiers": {"region": how}})))
+
+
+@st.composite
+def tree(draw: st.DrawFn, clients: int, edges: int) -> tuple[dict[str, Any], dict[str, int]]:
+    """Who there is: edges alone, gateways below them, regions above them, or kinds of clients; and the servers of each tier."""
+    alone = {"clients": clients, "edges": edges}, {"edge": edges}
+    shape = draw(st.sampled_from(("edges", "gateways", "regions", "kinds")))
+    if shape == "edges" or (not edges and shape != "kinds"):
+        return alone
+    link = {"latency": draw(st.sampled_from(LATENCIES)), "up": draw(st.sampled_from(RATES))}
+    edge: dict[str, Any] = {"name": "edge", "count": edges}
+    if shape == "gateways":
+        gateways = draw(st.integers(edges, clients))
+        cell = {"up": draw(st.sampled_from(RATES)), "down": draw(st.sampled_from(RATES))}
+        below = {"name": "gateway", "count": gateways, "links": link, "cell": draw(st.sampled_from((None, cell)))}
+        return {"clients": clients, "tiers": [edge, below]}, {"edge": edges, "gateway": gateways}
+    if shape == "regions":
+        regions = draw(st.integers(1, edges))
+        above = {"name": "region", "count": regions, "links": link}
+        return {"clients": clients, "tiers": [above, edge]}, {"edge": edges, "region": regions}
+    some = draw(st.integers(1, clients - 1))
+    kinds = [{"count": some, "links": link, "name": "own"}, {"count": clients - some, "speed": 0.5}]
+    return {"clients": kinds, "edges": edges}, {"edge": edges}
+
+
+@st.composite
 def worlds(draw: st.DrawFn, preset: str) -> str:
     """A scenario: a small fleet that plays a preset for a few rounds, and what goes wrong in it."""
     flat = presets()[preset].get("aggregator", "cloud") == "cloud"
     clients = draw(st.integers(2, 12))
     edges = draw(st.integers(0 if flat else 1, min(4, clients)))
     dedicated = draw(st.sampled_from((False, False, True)))
+    who, tiers = draw(tree(clients, edges))
     topology: dict[str, Any] = {
-        "clients": clients,
-        "edges": edges,
+        **who,
         "sharing": "dedicated" if dedicated else "max-min",
         "links": draw(links(dedicated)),
         "devices": {"raspberry-pi-4b": 0.5, "raspberry-pi-3b-plus": 0.5},
@@ -388,8 +426,8 @@ def worlds(draw: st.DrawFn, preset: str) -> str:
         },
         "model": {"kind": "mlp", "hidden": [8]},
         "topology": topology,
-        "method": draw(method(preset, clients, edges)),
-        "faults": draw(faults(clients, edges, dedicated)),
+        "method": draw(method(preset, clients, edges)) | draw(averaging(preset, tiers)),
+        "faults": draw(faults(clients, tiers, dedicated)),
         "stop": draw(st.sampled_from(stops)),
         "evaluate": {"every": draw(st.integers(1, 2))},
     }
