@@ -44,7 +44,7 @@ from emulator.methods.training import Group, GroupRound, Waits
 from emulator.methods.waiting import gather
 from emulator.registry import Scale
 from emulator.rng import stream
-from emulator.scenario.schema import Count, TierName
+from emulator.scenario.schema import Count
 from emulator.world.fleet import CLOUD, EDGE
 from emulator.world.world import Steps, StepsTo
 
@@ -58,7 +58,7 @@ class GroupedParams(GroupSlots):
         1.0, description="share of a group's clients drawn for each global round"
     )
     group_rounds: Count = Field(1, description="group rounds in a global round (K)")
-    tiers: dict[TierName, TierRounds] = Field(
+    tiers: dict[str, TierRounds] = Field(
         {},
         description="tiers of servers between the groups and the cloud that average too, each with rounds and a group operation",
     )

@@ -164,7 +164,7 @@ class GroupSlots(MethodParams):
         if tier == CLOUD:
             return ""
         if not scale.servers_of(tier):
-            if tier == "edge":
+            if tier == "edge" and len(scale.tiers) < 2:
                 return "there are no edges; say 'cloud' or give topology.edges"
             return f"unknown tier '{tier[:40]}'; {suggestion(tier, (*scale.tiers, ANY_EDGE), 'tiers')}"
         beside = scale.clients - sum(scale.below(tier))

@@ -161,6 +161,8 @@ def _made(same: _Same, states: tuple[tuple[int, int], ...]) -> Roster:
     else:
         if topology.clients is None:
             raise InputError("is required, or a file with clients as 'fleet' in its place", "topology.clients")
+        if topology.total not in (None, topology.clients):
+            raise InputError(f"there are {topology.clients} clients; leave it out", "topology.total")
         made = _alike(topology, topology.clients, servers, homes)
     _all_used(topology, made)
     return made
