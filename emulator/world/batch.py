@@ -183,9 +183,11 @@ class Crew:
             some = Crew(self._batch, self._server, self.clients[places])
             some.send(size_bytes, tag).callbacks.append(lambda event: sent(places, event.value))
 
-        for start_s in np.unique(starts_s).tolist():
-            start = happens_at(env, start_s)
-            start.callbacks.append(lambda _, places=everyone[starts_s == start_s]: send(places))  # type: ignore[misc]
+        order = np.argsort(starts_s, kind="stable")
+        in_order_s = starts_s[order]
+        for together in np.split(order, np.flatnonzero(in_order_s[1:] != in_order_s[:-1]) + 1):
+            start = happens_at(env, float(starts_s[together[0]]))
+            start.callbacks.append(lambda _, places=together: send(places))  # type: ignore[misc]
 
     def train_and_operate(
         self, work: Work, operation: GroupOperation, vectors: int, tag: Tag, starts_s: Instants

@@ -248,15 +248,12 @@ class Cohorts:
         if played:
             self._start(Cohort(arrivals, EVERYONE, routes.names, 0.0, bits, starts_s, played), common)
             return
-        most_bps = self._carriage.most_bps(arrivals.round_trip_s)
-        own_bps = (
-            routes.own_bps
-            if isinstance(most_bps, float) and most_bps == np.inf
-            else np.minimum(routes.own_bps, most_bps)
-        )
-        # Of those who are alone, factors and round trips are of no avail; nor are round trips where shares do not depend on them.
+        own_bps, how = routes.own_bps, self._carriage.transport
+        if how.window_bytes < np.inf:
+            own_bps = np.minimum(own_bps, self._carriage.most_bps(arrivals.round_trip_s))
+        # What does not change the shares that they have, such as anything of those who are alone, sets nobody apart.
         factors = (arrivals.factors if common else None) or [1.0]
-        trip_s = arrivals.round_trip_s if common and self._carriage.transport.round_trip_power else 0.0
+        trip_s = arrivals.round_trip_s if common and how.round_trip_power else 0.0
         alike = factors.count(factors[0]) == len(factors) and not isinstance(trip_s, np.ndarray)
         apart = isinstance(own_bps, np.ndarray) and (common or not isinstance(arrivals.report_to, simpy.Event))
         if alike and not apart:
