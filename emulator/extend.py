@@ -135,7 +135,7 @@ from emulator.methods.training import Group, GroupRound, Waits, averaged, train_
 from emulator.methods.waiting import gather
 from emulator.registry import AnyChosen, NoParams, Params, Registry, Scale
 from emulator.rng import stream
-from emulator.scenario.schema import Count
+from emulator.scenario.words import Count
 from emulator.study.schema import FigureParams
 from emulator.tables import Table
 from emulator.units import BitsPerSecond, ClientSeconds, PositiveBytes, PositiveSeconds, Seconds

@@ -15,7 +15,9 @@ from devices.profile import profile_names
 from emulator.errors import InputError
 from emulator.registry import Params
 from emulator.scenario.contents import content
-from emulator.scenario.schema import Availability, Link, MeasuredDevices, PeerLink, PlayedTrace, Scenario, SharedLink
+from emulator.scenario.link_schema import Link, PeerLink, PlayedTrace, SharedLink
+from emulator.scenario.schema import Scenario
+from emulator.scenario.topology_schema import Availability, MeasuredDevices
 from emulator.units import RATE, TIME, Dimension
 from traces.content import DeviceMix, LatencyMatrix, Quantity, Trace
 from traces.reading import bundled

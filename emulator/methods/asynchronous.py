@@ -35,7 +35,7 @@ from emulator.methods.slots import GroupSlots
 from emulator.methods.training import Group, GroupRound, Waits
 from emulator.registry import NoParams, Scale
 from emulator.rng import stream
-from emulator.scenario.schema import Count
+from emulator.scenario.words import Count
 from emulator.world.world import Steps
 
 _AT_ONCE = (

@@ -18,7 +18,7 @@ from emulator.methods.estimators.asking import ask_everybody
 from emulator.methods.session import NOBODY_LEFT, Session
 from emulator.methods.slots import chosen_by_default
 from emulator.registry import Scale
-from emulator.scenario.schema import Count
+from emulator.scenario.words import Count
 from emulator.world.fleet import CLOUD
 from emulator.world.world import Steps
 

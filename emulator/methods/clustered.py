@@ -36,7 +36,7 @@ from emulator.methods.training import Group, GroupRound, Waits, averaged, train_
 from emulator.methods.updates import SIMILARITY, STABILITY, TRIALS, note_similarity, note_trial, note_updates
 from emulator.registry import NoParams, Params, Scale
 from emulator.rng import stream
-from emulator.scenario.schema import Count
+from emulator.scenario.words import Count
 from emulator.world.world import Steps
 
 CLUSTERING = "clustering"  # what the server's computations are for

@@ -15,7 +15,7 @@ from emulator.methods.estimators.asking import ask_everybody
 from emulator.methods.session import Session
 from emulator.registry import Params
 from emulator.rng import stream
-from emulator.scenario.schema import Count
+from emulator.scenario.words import Count
 from emulator.world.fleet import CLOUD
 from emulator.world.world import StepsTo
 

@@ -44,7 +44,7 @@ from emulator.methods.training import Group, GroupRound, Waits
 from emulator.methods.waiting import gather
 from emulator.registry import Scale
 from emulator.rng import stream
-from emulator.scenario.schema import Count
+from emulator.scenario.words import Count
 from emulator.world.fleet import CLOUD, EDGE
 from emulator.world.world import Steps, StepsTo
 

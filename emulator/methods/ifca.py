@@ -24,7 +24,7 @@ from emulator.methods.slots import OneServer
 from emulator.methods.training import Group, averaged
 from emulator.methods.waiting import gather
 from emulator.registry import Scale
-from emulator.scenario.schema import Count
+from emulator.scenario.words import Count
 from emulator.world.world import Steps, StepsTo
 
 

@@ -13,7 +13,7 @@ from emulator.contracts.methods import Estimator, MethodParams, Training, Waitin
 from emulator.contracts.world import GroupOperation
 from emulator.errors import quote_all, suggestion
 from emulator.registry import Scale
-from emulator.scenario.schema import Count
+from emulator.scenario.words import Count
 from emulator.world.fleet import CLOUD, Fleet
 
 ANY_EDGE = "any-edge"

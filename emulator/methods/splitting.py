@@ -22,7 +22,7 @@ from emulator.learning.interface import AnyLab
 from emulator.learning.measurements import TrendsParams
 from emulator.learning.recipes import Handle
 from emulator.registry import NoParams, Params
-from emulator.scenario.schema import Count
+from emulator.scenario.words import Count
 
 _ROUNDING = 1e-9  # of cosines
 

@@ -25,7 +25,7 @@ from emulator.methods.slots import chosen_by_default
 from emulator.methods.training import Group, GroupRound
 from emulator.methods.waiting import gather
 from emulator.registry import Params, Scale
-from emulator.scenario.schema import Count
+from emulator.scenario.words import Count
 from emulator.world.fleet import CLOUD
 from emulator.world.world import Steps, StepsTo
 

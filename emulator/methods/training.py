@@ -25,7 +25,7 @@ from emulator.methods.session import ReceivedData, Session
 from emulator.methods.waiting import gather
 from emulator.registry import NoParams, Params
 from emulator.rng import stream
-from emulator.scenario.schema import Count
+from emulator.scenario.words import Count
 from emulator.world.batch import Work
 from emulator.world.meetings import operate, recover
 from emulator.world.world import Steps, StepsTo

@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from emulator.contracts.methods import Patience, waitings
 from emulator.registry import NoParams, Params
-from emulator.scenario.schema import Count
+from emulator.scenario.words import Count
 from emulator.units import PositiveSeconds
 from emulator.world.world import StepsTo, World
 

@@ -18,8 +18,9 @@ from emulator.registry import Scale, choices
 from emulator.scenario.contents import content
 from emulator.scenario.declared import shared_tables
 from emulator.scenario.roster import roster_of
-from emulator.scenario.schema import MeasuredDevices, Scenario, Topology
+from emulator.scenario.schema import Scenario
 from emulator.scenario.server_tree import EDGE
+from emulator.scenario.topology_schema import MeasuredDevices, Topology
 from emulator.yamlfile import Path_
 from traces.content import DeviceMix, LatencyMatrix
 

@@ -17,7 +17,7 @@ from devices.profile import find_profile
 from emulator.errors import InputError, suggestion
 from emulator.scenario.contents import state_of
 from emulator.scenario.fleet_table import FleetTable, read_clients
-from emulator.scenario.schema import ClientKind, Jitter, Link, PlayedTrace, Topology, blocks
+from emulator.scenario.link_schema import Jitter, Link, PlayedTrace
 from emulator.scenario.server_tree import (
     CLOUD,
     EDGE,
@@ -31,6 +31,7 @@ from emulator.scenario.server_tree import (
     refuse,
     servers_of,
 )
+from emulator.scenario.topology_schema import ClientKind, Topology, blocks
 
 ACCESS_TRACE, FLEET = "topology.links.access.trace", "topology.fleet"
 

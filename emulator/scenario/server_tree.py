@@ -13,7 +13,8 @@ import numpy as np
 
 from emulator.errors import InputError, suggestion
 from emulator.scenario.fleet_table import FleetTable, read_servers
-from emulator.scenario.schema import Jitter, Link, PlayedTrace, SharedLink, Topology, blocks
+from emulator.scenario.link_schema import Jitter, Link, PlayedTrace, SharedLink
+from emulator.scenario.topology_schema import Topology, blocks
 
 CLOUD = "cloud"
 EDGE = "edge"

@@ -13,7 +13,7 @@ from emulator.contracts.files import Figure
 from emulator.errors import InputError, quote_all, suggestion
 from emulator.registry import Params
 from emulator.scenario.budget import Budget
-from emulator.scenario.schema import Name
+from emulator.scenario.words import Name
 from emulator.study.names import short_names, text_of
 from emulator.study.quantities import QUANTITIES
 

@@ -13,8 +13,10 @@ import simpy
 from emulator.errors import InputError
 from emulator.registry import Params
 from emulator.scenario.contents import content
+from emulator.scenario.link_schema import PlayedTrace
 from emulator.scenario.roster import FLEET, roster_of
-from emulator.scenario.schema import PlayedTrace, Scenario, Topology
+from emulator.scenario.schema import Scenario
+from emulator.scenario.topology_schema import Topology
 from emulator.units import TIME
 from emulator.world.played import SOME, availabilities, played
 from traces.content import Trace

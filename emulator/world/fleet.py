@@ -16,11 +16,12 @@ import numpy.typing as npt
 from devices.profile import DeviceProfile, find_profile
 from emulator import ledger
 from emulator.rng import derive, stream
+from emulator.scenario.link_schema import Imperfect, Jitter
 from emulator.scenario.roster import Each, Roster, at, roster_of
 from emulator.scenario.roster import Numbers as Numbers  # of clients
-from emulator.scenario.schema import Imperfect, Jitter, MeasuredDevices, Topology
 from emulator.scenario.server_tree import CLOUD as CLOUD
 from emulator.scenario.server_tree import EDGE as EDGE
+from emulator.scenario.topology_schema import MeasuredDevices, Topology
 from emulator.world.mixes import assign_from_mix
 from emulator.world.sites import place
 

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
+from emulator.scenario.link_schema import Jitter, Link
 from emulator.scenario.roster import Each, at
-from emulator.scenario.schema import Jitter, Link
 from emulator.units import RATE, TIME
 from emulator.world.fleet import CLOUD, Fleet
 

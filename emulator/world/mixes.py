@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from devices.profile import DeviceProfile, find_profile
 from emulator.rng import stream
 from emulator.scenario.contents import content
-from emulator.scenario.schema import MeasuredDevices
+from emulator.scenario.topology_schema import MeasuredDevices
 from traces.content import DeviceMix
 from traces.step import Floats
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from emulator.errors import InputError
 from emulator.rng import stream
 from emulator.scenario.contents import content as read_content
+from emulator.scenario.link_schema import PlayedTrace
 from emulator.scenario.roster import Each, at, roster_of
-from emulator.scenario.schema import PlayedTrace, Topology
+from emulator.scenario.topology_schema import Topology
 from traces.content import Quantity, Trace
 from traces.step import StepFunction
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from emulator.rng import stream
 from emulator.scenario.contents import content
-from emulator.scenario.schema import SiteLatencies
+from emulator.scenario.link_schema import SiteLatencies
 from traces.content import LatencyMatrix
 from traces.step import Floats
 

@@ -15,7 +15,7 @@ from emulator.learning.lab import Lab, content_key
 from emulator.learning.memo import Memo, RunMemory
 from emulator.learning.recipes import Handle, LocalTraining
 from emulator.scenario import Loaded
-from emulator.scenario.schema import Links
+from emulator.scenario.link_schema import Links
 
 Small = Callable[..., Loaded]
 

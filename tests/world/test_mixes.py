@@ -19,7 +19,7 @@ from emulator.ledger import Ledger, Tag
 from emulator.registry import Chosen
 from emulator.rng import stream
 from emulator.scenario import Loaded, dump, loads
-from emulator.scenario.schema import MeasuredDevices
+from emulator.scenario.topology_schema import MeasuredDevices
 from emulator.world.fleet import Fleet
 from emulator.world.mixes import assign_kinds
 from emulator.world.network import DedicatedNetwork

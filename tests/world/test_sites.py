@@ -14,7 +14,7 @@ from emulator.errors import ScenarioError
 from emulator.ledger import Ledger, Tag
 from emulator.rng import stream
 from emulator.scenario import Loaded, dump, loads
-from emulator.scenario.schema import SiteLatencies
+from emulator.scenario.link_schema import SiteLatencies
 from emulator.world.fleet import Fleet
 from emulator.world.network import DedicatedNetwork
 from emulator.world.sharing import SharedNetwork
