@@ -17,6 +17,7 @@ from emulator.errors import InputError, suggestion
 from emulator.registry import Scale, choices
 from emulator.scenario.contents import content
 from emulator.scenario.declared import shared_tables
+from emulator.scenario.direct_links import neighbourhoods
 from emulator.scenario.roster import roster_of
 from emulator.scenario.schema import Scenario
 from emulator.scenario.server_tree import EDGE
@@ -106,6 +107,7 @@ def scale_of(scenario: Scenario) -> Scale:
         edges=len(roster.tiers.get(EDGE, ())),
         smallest_edge=min(tiers.get(EDGE) or lowest[lowest > 0].tolist()),
         tiers=tiers,
+        neighbourhoods=neighbourhoods(roster.tiers, roster.neighbours),
         classes=scenario.data.set.classes,
         train_samples=None if total is None else total - _public_samples(scenario),
         public=scenario.data.public,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,7 +30,7 @@ from traces.source import LARGEST, is_number, read_bytes, read_text, wrong
 MAX_PROBLEMS = 20  # that a message lists
 MAX_NAME = 80  # characters
 MAX_NUMBER = 100  # characters, with its unit
-CLIENTS, SERVERS = "clients", "servers"
+CLIENTS, SERVERS, LINKS = "clients", "servers", "links"
 _NOT_IN_NAMES = re.compile(r"[/>\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _DIGITS = re.compile(r"[+-]?[0-9.,]*")
 _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)\b", re.IGNORECASE)
@@ -58,6 +59,12 @@ _COLUMNS: dict[str, dict[str, _Number | None]] = {  # texts are None
     SERVERS: dict.fromkeys(("name", "parent", "tier", "device", "trace", "jitter_kind"))
     | _LINK
     | {"cell_up": _RATE, "cell_down": _RATE, "x": _PLACE, "y": _PLACE},
+    LINKS: dict.fromkeys(("a", "b", "jitter_kind"))
+    | {"bandwidth": _RATE}
+    | {name: column for name, column in _LINK.items() if column is not _RATE},
+}
+_NEEDED = {CLIENTS: {"name": "every row needs a name"}, SERVERS: {"name": "every row needs a name"}} | {
+    LINKS: {"a": "every link has two ends", "b": "every link has two ends", "bandwidth": "every link has one"}
 }
 
 
@@ -90,6 +97,11 @@ def read_clients(file: str) -> FleetTable:
 def read_servers(file: str) -> FleetTable:
     """The servers in a fleet file; raises `InputError` with all that is wrong in it."""
     return _Draft(file, SERVERS).table()
+
+
+def read_links(file: str) -> FleetTable:
+    """The links between pairs in a fleet file; raises `InputError` with all that is wrong in it."""
+    return _Draft(file, LINKS).table()
 
 
 def write_table(path: Path, columns: Mapping[str, Sequence[str]]) -> None:
@@ -176,8 +188,11 @@ class _Draft:
                 numbers[name] = self._numbers(name, unit or "", number, column.cells)
         if "name" in texts:
             self._check_names(texts["name"])
-        elif "name" not in found:
-            self.wrong(self.columns[0].line if self.columns else 0, "", "has no column 'name'; every row needs a name")
+        for name in (name for name in _NEEDED[self.kind] if name not in found):
+            first = self.columns[0].line if self.columns else 0
+            self.wrong(first, "", f"has no column '{name}'; {_NEEDED[self.kind][name]}")
+        if self.kind == LINKS:
+            self._check_complete(texts, numbers)
         self.check()
         return FleetTable(self.file, texts, numbers, self.lines)
 
@@ -230,6 +245,15 @@ class _Draft:
                 if cell in refused:
                     self.wrong(line, name, refused[cell])
         return np.array([values[cell] for cell in cells], dtype=np.float64)
+
+    def _check_complete(self, texts: Mapping[str, Sequence[str]], numbers: Mapping[str, NDArray[np.float64]]) -> None:
+        """Cells that every row needs; names have been checked where they were given."""
+        if self.problems:
+            return
+        for name, why in _NEEDED[self.kind].items():
+            empty = np.isnan(numbers[name]).tolist() if name in numbers else [not text for text in texts[name]]
+            for line in itertools.compress(self.lines, empty):
+                self.wrong(line, name, f"is missing; {why}")
 
     def _check_names(self, names: Sequence[str]) -> None:
         first: dict[str, int] = {}
@@ -362,8 +386,8 @@ def _read_yaml(draft: _Draft) -> None:
         raise wrong(Path(draft.file), 0, "is too large for YAML; write a fleet of this size as CSV or Parquet")
     document, line = yamlfile.parse(text, draft.file), 0
     if isinstance(document.data, dict):
-        for key in (key for key in document.data if key not in (CLIENTS, SERVERS)):
-            tip = suggestion(_short(key), (CLIENTS, SERVERS))
+        for key in (key for key in document.data if key not in _COLUMNS):
+            tip = suggestion(_short(key), tuple(_COLUMNS))
             draft.wrong(document.keys[(key,)].line, "", f"unknown key '{_short(key)}'; {tip}")
         if draft.kind not in document.data:
             draft.wrong(0, "", f"has no '{draft.kind}:'")

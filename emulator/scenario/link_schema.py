@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter, WrapValidator, model_validator
+from pydantic_core import PydanticCustomError
 
 from emulator.contracts.files import TraceFormat
 from emulator.registry import Params
+from emulator.scenario.words import TierName
 from emulator.units import BitsPerSecond, PositiveSeconds, Seconds
 
 
@@ -63,6 +65,36 @@ class PeerLink(Imperfect):
     """What a client has for direct transfers to and from other clients."""
 
     bandwidth: BitsPerSecond
+    reach: Literal["fleet", "server"] = Field(
+        "fleet",
+        description="whom a client reaches: everybody, or those behind the same server; to others it sends through servers",
+    )
+
+
+Ends = Annotated[tuple[str, str], Field(strict=False)]
+
+
+class DirectLink(Imperfect):
+    """Links beside the tree: between servers of one tier, or between clients that are named."""
+
+    bandwidth: BitsPerSecond = Field(description="in each direction by itself")
+    tier: TierName | None = Field(None, description="for 'shape': whose servers are joined; without it, 'edge'")
+    shape: Literal["ring", "line", "mesh"] | None = Field(
+        None, description="which servers of the tier are neighbours: in a ring, in a line, or all"
+    )
+    pairs: tuple[Ends, ...] | None = Field(
+        None,
+        min_length=1,
+        description="in place of 'shape': pairs of names, of two servers of a tier or of two clients",
+    )
+
+    @model_validator(mode="after")
+    def _one_way(self) -> DirectLink:
+        if (self.shape is None) == (self.pairs is None):
+            raise PydanticCustomError("direct", "give either 'shape' or 'pairs'")
+        if self.tier is not None and self.shape is None:
+            raise PydanticCustomError("direct", "'tier' goes with 'shape'; pairs name their ends")
+        return self
 
 
 class SiteLatencies(Params):
@@ -73,6 +105,17 @@ class SiteLatencies(Params):
     cloud: Annotated[int, Field(ge=1)] | None = Field(
         None, description="number of the cloud's site, from 1; without it the one with the least mean latency"
     )
+
+
+# A union would answer a mistake in one of its members with both; so this looks at what is given first.
+def _named_or_listed(given: Any, _: Any) -> Any:
+    """A text names a file; anything else lists links."""
+    if isinstance(given, str):
+        return given
+    return _direct.validate_python(tuple(given) if isinstance(given, list) else given)
+
+
+_direct: TypeAdapter[tuple[DirectLink, ...]] = TypeAdapter(tuple[DirectLink, ...])
 
 
 class Links(Params):
@@ -89,6 +132,11 @@ class Links(Params):
         None, description="the cloud's port, shared by all edges; without it there is no such limit"
     )
     peer: PeerLink | None = Field(None, description="client to client; without it such transfers go through the edge")
+    direct: Annotated[str | tuple[DirectLink, ...], WrapValidator(_named_or_listed)] = Field(
+        (),
+        description="links beside the tree, between servers of a tier or between clients: a list, or a file (CSV, YAML, "
+        "Parquet) with a row for each",
+    )
     latencies: SiteLatencies | None = Field(
         None,
         description="sites of cloud and edges: in place of backhaul.latency, and of peer.latency between clients of two edges",

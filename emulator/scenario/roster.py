@@ -6,7 +6,7 @@ A roster says nothing that is drawn by chance. Devices and starts of traces are 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
@@ -16,8 +16,9 @@ import numpy.typing as npt
 from devices.profile import find_profile
 from emulator.errors import InputError, suggestion
 from emulator.scenario.contents import state_of
+from emulator.scenario.direct_links import direct_links, neighbours
 from emulator.scenario.fleet_table import FleetTable, read_clients
-from emulator.scenario.link_schema import Jitter, Link, PlayedTrace
+from emulator.scenario.link_schema import DirectLink, Jitter, Link, PlayedTrace
 from emulator.scenario.server_tree import (
     CLOUD,
     EDGE,
@@ -81,6 +82,9 @@ class Roster:
     columns: Mapping[str, Floats] = field(default_factory=dict)  # of a file: where clients stand (x, y)
     owners: Sequence[str] = ()  # of each one's data, where rows say it
     samples: Floats | None = None  # how many each holds; nan where its row does not say it
+    direct: Mapping[tuple[str, str], DirectLink] = field(
+        default_factory=dict
+    )  # beside the tree, by sender and receiver
 
     @cached_property
     def by_name(self) -> dict[str, Server]:
@@ -102,6 +106,11 @@ class Roster:
         for server in self.servers:  # parents come before their children
             found[server.name] = (server.name, *found.get(server.parent, ()))
         return found
+
+    @cached_property
+    def neighbours(self) -> dict[str, list[str]]:
+        """To whom each server or client has a direct link."""
+        return neighbours(self.direct)
 
     def sizes(self, tier: str) -> list[int]:
         """How many clients there are below each server of a tier that has some, in the order of the servers."""
@@ -130,7 +139,7 @@ def count_clients(topology: Topology) -> int:
 
 def roster_of(topology: Topology) -> Roster:
     """All that a topology says of who there is. Raises `InputError` with everything that is wrong, a line each, and the key."""
-    files = [name for name in (topology.fleet, topology.servers) if isinstance(name, str)]
+    files = [name for name in (topology.fleet, topology.servers, topology.links.direct) if isinstance(name, str)]
     return _made(_Same(topology), tuple(state_of(find_fleet(name)) for name in files))
 
 
@@ -166,7 +175,8 @@ def _made(same: _Same, states: tuple[tuple[int, int], ...]) -> Roster:
             raise InputError(f"there are {topology.clients} clients; leave it out", "topology.total")
         made = _alike(topology, topology.clients, servers, homes)
     _all_used(topology, made)
-    return made
+    direct = direct_links(topology, servers, set(made.names)) if topology.links.direct else {}
+    return replace(made, direct=direct) if direct else made
 
 
 def describe(topology: Topology) -> str:

@@ -6,7 +6,7 @@ above it. Servers form a tree below the cloud, in tiers (`emulator.scenario.rost
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,14 +15,13 @@ import numpy.typing as npt
 
 from devices.profile import DeviceProfile, find_profile
 from emulator import ledger
-from emulator.rng import derive, stream
 from emulator.scenario.link_schema import Imperfect, Jitter
-from emulator.scenario.roster import Each, Roster, at, roster_of
+from emulator.scenario.roster import Each, at, roster_of
 from emulator.scenario.roster import Numbers as Numbers  # of clients
 from emulator.scenario.server_tree import CLOUD as CLOUD
 from emulator.scenario.server_tree import EDGE as EDGE
-from emulator.scenario.topology_schema import MeasuredDevices, Topology
-from emulator.world.mixes import assign_from_mix
+from emulator.scenario.topology_schema import Topology
+from emulator.world.assignments import client_devices
 from emulator.world.sites import place
 
 Floats = npt.NDArray[np.float64]
@@ -212,7 +211,8 @@ class Fleet:
         """The kinds of hops between servers that not every topology has."""
         of = self.roster.by_name
         pairs = dict.fromkeys((of[s.parent].tier, s.tier) for s in self.roster.servers if s.parent)
-        names = (f"{a}-{b}" for above, below in pairs for a, b in ((above, below), (below, above)))
+        names = [f"{a}-{b}" for above, below in pairs for a, b in ((above, below), (below, above))]
+        names += dict.fromkeys(f"{of[a].tier}-{of[b].tier}" for a, b in self.roster.direct if a in of)
         return tuple(name for name in names if name not in ledger.HOPS)
 
     def route(self, sender: str, receiver: str, *servers: str) -> tuple[Leg, ...]:
@@ -284,16 +284,32 @@ class Fleet:
         return home if server in self.roster.paths[home] else server
 
     def _between_servers(self, sender: str, receiver: str) -> tuple[Leg, ...]:
-        """Up to the first server that is above both, and down again."""
+        """Up to the first server that is above both, and down again; or over the first direct link below that one."""
         ups, downs = self.roster.paths[sender], self.roster.paths[receiver]
         meeting = next(name for name in ups if name in downs)
-        up = [leg for name in ups[: ups.index(meeting)] for leg in self._backhaul_up(name)]
-        down = [leg for name in reversed(downs[: downs.index(meeting)]) for leg in self._backhaul_down(name)]
-        return (*up, *down)
+        climb, descent = ups[: ups.index(meeting)], downs[: downs.index(meeting)]
+        across: tuple[Leg, ...] = ()
+        if self.roster.direct and climb and descent:
+            steps = ((i, j) for i in range(len(climb)) for j in range(len(descent)))
+            for i, j in sorted(steps, key=sum):
+                if (climb[i], descent[j]) in self.roster.direct:
+                    across = (self._direct_leg(climb[i], descent[j]),)
+                    climb, descent = climb[:i], descent[:j]
+                    break
+        up = [leg for name in climb for leg in self._backhaul_up(name)]
+        down = [leg for name in reversed(descent) for leg in self._backhaul_down(name)]
+        return (*up, *across, *down)
+
+    def _direct_leg(self, sender: str, receiver: str) -> Leg:
+        link, of = self.roster.direct[sender, receiver], self.roster.by_name
+        hop = f"{of[sender].tier}-{of[receiver].tier}" if sender in of else ledger.CLIENT_CLIENT
+        return _leg(f"{sender}/to-{receiver}", sender, receiver, hop, link.bandwidth, link)
 
     def _between_clients(self, sender: str, receiver: str, here: str, there: str) -> tuple[Leg, ...]:
+        if (sender, receiver) in self.roster.direct:
+            return (self._direct_leg(sender, receiver),)
         peer = self.topology.links.peer
-        if peer is not None:
+        if peer is not None and (peer.reach == "fleet" or self._together(sender, receiver)):
             # Each client has one radio for its peers: what it sends and what it receives share it, each on its own.
             far_s = None if here == there else self._between_sites_s(here, there)
             out = _leg(f"{sender}/peer-out", sender, receiver, ledger.CLIENT_CLIENT, peer.bandwidth, peer, far_s)
@@ -302,6 +318,10 @@ class Fleet:
         up = self._access_up(sender, here, receiver, ledger.CLIENT_CLIENT)
         down = self._access_down(there, receiver, "")
         return (*up, *self._between_servers(here, there), *down)
+
+    def _together(self, client: str, other: str) -> bool:
+        """Whether two clients are behind the same server."""
+        return self.home(self._number[client]) == self.home(self._number[other])
 
     def _access_up(self, client: str, home: str, receiver: str, hop: str) -> tuple[Leg, ...]:
         own = self._own_leg(client, "up", client, receiver, hop, self._up_bps)
@@ -368,54 +388,3 @@ def _leg(
     """
     every_s = (kind.latency if latency_s is None else latency_s) + kind.overhead
     return Leg(link, sender, receiver, hop, bandwidth_bps * (1 - kind.loss), every_s, kind.jitter, kind.overhead)
-
-
-@dataclass(frozen=True)
-class Assigned:
-    """Devices of the clients by number: profiles, what each is made of (a profile's name, and how many times as fast it is), and,
-    where a mix gives them, access bandwidths (bit/s).
-    """
-
-    profiles: list[DeviceProfile]
-    made_of: list[tuple[str, float]]
-    access_bps: Floats | None = None
-
-
-def client_devices(topology: Topology, roster: Roster, seed: int) -> Assigned:
-    """A device for each client. Where its row or kind says it, that counts; all others are drawn as if nobody had said any."""
-    count, access_bps = len(roster.names), None
-    if isinstance(topology.devices, MeasuredDevices):
-        profiles, speeds, bandwidths = assign_from_mix(topology.devices, count, seed)
-        access_bps = None if bandwidths is None else np.array(bandwidths)
-        made_of = [(topology.devices.median, speed) for speed in speeds]
-    else:
-        made_of = [(name, 1.0) for name in assign_devices(topology.devices, count, seed)]
-        profiles = [find_profile(name) for name, _ in made_of]
-    said: dict[int, str] = {}
-    for kind, shares in roster.kind_devices.items():
-        theirs = np.flatnonzero(roster.kind_of == kind).tolist()
-        said |= zip(theirs, assign_devices(shares, len(theirs), derive(seed, "kind", kind)), strict=True)
-    said |= {client: name for client, name in enumerate(roster.devices or ()) if name}
-    for client, name in said.items():
-        profiles[client], made_of[client] = find_profile(name), (name, 1.0)
-    faster: dict[tuple[int, float], DeviceProfile] = {}
-    for client in [] if roster.speeds is None else np.flatnonzero(~np.isnan(roster.speeds)).tolist():
-        device, speed = profiles[client], float(roster.speeds[client])  # type: ignore[index]
-        if speed != 1:
-            key = (id(device), speed)
-            if key not in faster:
-                faster[key] = device.faster(speed, f"{device.name}, {speed:g} times as fast")
-            profiles[client], made_of[client] = faster[key], (made_of[client][0], made_of[client][1] * speed)
-    return Assigned(profiles, made_of, access_bps)
-
-
-def assign_devices(shares: Mapping[str, float], clients: int, seed: int) -> list[str]:
-    """A device for each client: counts by largest remainder, dealt out at random."""
-    exact = {name: share * clients for name, share in shares.items()}
-    counts = {name: int(value + 1e-9) for name, value in exact.items()}
-    by_remainder = sorted(exact, key=lambda n: (counts[n] - exact[n], n))
-    for name in by_remainder[: clients - sum(counts.values())]:
-        counts[name] += 1
-    names = [name for name in sorted(counts) for _ in range(counts[name])]
-    order = stream(seed, "devices").permutation(clients)
-    return [names[i] for i in order]

@@ -108,7 +108,8 @@ def check_rows(session: Session, rows: list[Row]) -> None:
             assert (row.who in clients, row.peer in clients) == ends.get(row.hop, (False, False)), row
             if not clients & {row.who, row.peer}:
                 assert row.hop == f"{above[row.who].tier}-{above[row.peer].tier}", row
-                assert row.peer == above[row.who].parent or row.who == above[row.peer].parent, row
+                beside = (row.who, row.peer) in session.world.fleet.roster.direct
+                assert beside or row.peer == above[row.who].parent or row.who == above[row.peer].parent, row
         else:
             assert (row.bytes, row.hop, row.peer) == (0, "", ""), row
 
@@ -116,10 +117,12 @@ def check_rows(session: Session, rows: list[Row]) -> None:
 def check_sums(session: Session, books: Books, rows: list[Row]) -> None:
     """The network carried, hop by hop, what the ledger says; and every row of the metrics is the sum of the rows before it.
 
-    Clusters go on by themselves: where nothing is cut off, what some have done of a round when the run ends is in no row yet.
+    Clusters, and servers that gossip, go on by themselves: where nothing is cut off, what some have done of a round when the run
+    ends is in no row yet.
     """
     transfers = [r for r in rows if r.kind == ledger.TRANSFER]
-    ends_amid = session.world.calm and session.scenario.method.plugin.facts.clusters
+    method = session.scenario.method
+    ends_amid = session.world.calm and (method.plugin.facts.clusters or method.kind == "gossip")
     hops = (*ledger.HOPS, *session.world.fleet.hops)
     for hop in hops:
         booked, carried = sum(r.bytes for r in transfers if r.hop == hop), books.carried.get(hop, 0)
@@ -174,6 +177,9 @@ def check_links(session: Session, rows: list[Row]) -> None:
             return at(access.up_bps, fleet.client_names.index(row.who))
         if row.hop == ledger.SERVER_CLIENT:
             return at(access.down_bps, fleet.client_names.index(row.peer))
+        beside = fleet.roster.direct.get((row.who, row.peer))
+        if beside is not None:
+            return beside.bandwidth
         up = row.peer == servers[row.who].parent
         return servers[row.who].link.up if up else servers[row.peer].link.down
 

@@ -402,7 +402,8 @@ def worlds(draw: st.DrawFn, preset: str) -> str:
     """A scenario: a small fleet that plays a preset for a few rounds, and what goes wrong in it."""
     flat = presets()[preset].get("aggregator", "cloud") == "cloud"
     clients = draw(st.integers(2, 12))
-    edges = draw(st.integers(0 if flat else 1, min(4, clients)))
+    gossips = presets()[preset]["kind"] == "gossip"
+    edges = draw(st.integers(0 if flat else 2 if gossips else 1, min(4, clients)))
     dedicated = draw(st.sampled_from((False, False, True)))
     who, tiers = draw(tree(clients, edges))
     topology: dict[str, Any] = {
@@ -412,6 +413,10 @@ def worlds(draw: st.DrawFn, preset: str) -> str:
         "devices": {"raspberry-pi-4b": 0.5, "raspberry-pi-3b-plus": 0.5},
     }
     topology |= {key: value for key, value in {"availability": draw(availability(dedicated))}.items() if value}
+    if edges > 1 and (gossips or draw(st.integers(0, 3)) == 0):
+        shape, rate = draw(st.sampled_from(("ring", "line", "mesh"))), draw(st.sampled_from(RATES))
+        direct = {"shape": shape, "bandwidth": rate, "latency": draw(st.sampled_from(LATENCIES))}
+        topology["links"]["direct"] = [direct]
     rounds, seconds = draw(st.integers(1, 4)), f"{draw(st.floats(0.2, 2.0))!r} s"
     stops: list[dict[str, Any]] = [{"rounds": rounds}, {"rounds": rounds, "time": seconds}]
     if presets()[preset]["kind"] != "centralized":  # whose rounds take microseconds

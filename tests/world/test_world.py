@@ -18,7 +18,8 @@ from emulator.errors import InputError
 from emulator.ledger import Ledger, Tag
 from emulator.rng import stream
 from emulator.scenario import Loaded, dump, loads
-from emulator.world.fleet import Fleet, assign_devices
+from emulator.world.assignments import assign_devices
+from emulator.world.fleet import Fleet
 from emulator.world.meetings import operate
 from emulator.world.network import DedicatedNetwork
 from emulator.world.operations import SecureAggregationParams, secure_aggregation
