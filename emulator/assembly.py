@@ -24,6 +24,7 @@ from emulator.world.disturbances import Disturbances, disturbances
 from emulator.world.endings import watch
 from emulator.world.fleet import CLOUD, Fleet
 from emulator.world.memory import check_measured, check_memory, fits
+from emulator.world.movements import movements
 from emulator.world.network import DedicatedNetwork, Network
 from emulator.world.played import Played, played
 from emulator.world.sharing import SharedNetwork
@@ -52,7 +53,8 @@ def assemble(scenario: Scenario, lab: AnyLab, ledger: Ledger | None = None) -> S
     disturbed = disturbances(scenario)
     watch(env, scenario.topology)
     network = network_of(scenario, env, traces, disturbed)
-    world = World(env, fleet, network, workload, ledger, traces.speeds, disturbed)
+    moving = movements(scenario.topology, scenario.seed)
+    world = World(env, fleet, network, workload, ledger, traces.speeds, disturbed, moving)
     powers = {name: device.power for name, device in zip(fleet.client_names, fleet.client_devices, strict=True)}
     session = Session(scenario, world, lab, Meter(ledger, powers, fleet.hops))
     env.where = lambda: f"in round {session.rounds + 1}"

@@ -163,6 +163,7 @@ class Quantity:
 
 Seconds = Annotated[float, Quantity(TIME)]
 PositiveSeconds = Annotated[float, Quantity(TIME, positive=True)]
+Bytes = Annotated[float, Quantity(SIZE)]
 PositiveBytes = Annotated[float, Quantity(SIZE, positive=True)]
 BitsPerSecond = Annotated[float, Quantity(RATE, positive=True)]
 FlopsPerSecond = Annotated[float, Quantity(SPEED, positive=True)]

@@ -1,9 +1,9 @@
-"""The world of time: transports, group operations and faults."""
+"""The world of time: transports, group operations, faults and movements."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
@@ -199,12 +199,75 @@ class FaultChoice(Chosen[Params, FaultRule, Facts]):
         return found
 
 
+@dataclass(frozen=True)
+class Ground:
+    """Who may move, and between which servers.
+
+    ``clients`` and ``homes``: the name of each client, and of the server that it is behind at first. ``tiers``: the names of
+    all servers by tier, the cloud's among them. ``places``: where clients and servers stand whose rows say it, in metres.
+    ``neighbours``: to whom each server has a direct link.
+    """
+
+    clients: Sequence[str]
+    homes: Sequence[str]
+    tiers: Mapping[str, Sequence[str]]
+    places: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    neighbours: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def peers(self, client: int) -> Sequence[str]:
+        """The servers of the tier that a client's own is of."""
+        return next(names for names in self.tiers.values() if self.homes[client] in names)
+
+
+Stays = Iterable[tuple[float, str]]  # from when on a client is behind which server, in order; "": none is in reach
+
+
+class MovementRule(Protocol):
+    """Which clients move, by number, and where to; before its first stay a client is at its home.
+
+    Stays are asked for one after another, and may be endless. ``rng_of(target)`` is a random stream of the target's own.
+    """
+
+    def __call__(self, ground: Ground, rng_of: RngOf, params: Any, /) -> Mapping[int, Stays]: ...
+
+
+class MovementChoice(Chosen[Params, MovementRule, Facts]):
+    """A movement."""
+
+    slot = "movement"
+
+    def __call__(self, ground: Ground, rng_of: RngOf) -> dict[int, Iterator[tuple[float, str]]]:
+        """Who moves where. Stays are looked at when they are asked for: they come in order, at servers that there are."""
+        found = self.plugin.function(ground, rng_of, self.params)
+        if not isinstance(found, Mapping):
+            raise self.broken(f"it must give stays by the number of the client, and gives {short(found)}")
+        for client in found:
+            if client not in range(len(ground.clients)):
+                raise self.broken(
+                    f"it moves client {short(client)}, and there are clients 0 to {len(ground.clients) - 1}"
+                )
+        known = {name for names in ground.tiers.values() for name in names} | {""}
+        return {client: self._checked(stays, known) for client, stays in found.items()}
+
+    def _checked(self, stays: Stays, known: set[str]) -> Iterator[tuple[float, str]]:
+        last_s = -math.inf
+        for stay in stays:
+            if not isinstance(stay, tuple) or len(stay) != 2 or stay[1] not in known:
+                raise self.broken(f"a stay is an instant and a server's name ('' for none), and it gives {short(stay)}")
+            if not max(last_s, 0.0) <= stay[0] < math.inf or stay[0] == last_s:
+                raise self.broken(f"a stay from {short(stay[0])} s on cannot follow one from {last_s} s on")
+            last_s = stay[0]
+            yield stay
+
+
 transports: Registry[TransportRule, Facts] = Registry(TransportChoice, "emulator.world.transports")
 group_operations: Registry[GroupOperationRule, GroupOperationFacts] = Registry(
     GroupOperationChoice, "emulator.world.operations"
 )
 faults: Registry[FaultRule, Facts] = Registry(FaultChoice, "emulator.world.faults")
+movements: Registry[MovementRule, Facts] = Registry(MovementChoice, "emulator.world.moving")
 
 TransportKind = Annotated[TransportChoice, Choice("transport")]
 GroupOperation = Annotated[GroupOperationChoice, Choice("group operation")]
 Fault = Annotated[FaultChoice, Choice("fault")]
+MovementKind = Annotated[MovementChoice, Choice("movement")]

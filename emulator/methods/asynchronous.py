@@ -27,7 +27,15 @@ from emulator.grouping.sampling import draw
 from emulator.grouping.sampling.rules import SamplingParams
 from emulator.learning.recipes import Handle
 from emulator.methods.estimators import learn
-from emulator.methods.forming import charge_formation, enquiry, form, next_return, present, until_somebody
+from emulator.methods.forming import (
+    Positions,
+    charge_formation,
+    enquiry,
+    form,
+    next_return,
+    present,
+    until_somebody,
+)
 from emulator.methods.limits import check_groups
 from emulator.methods.memory import RuleMemory
 from emulator.methods.session import Session
@@ -74,12 +82,16 @@ def asynchronous(session: Session, params: AsynchronousParams) -> Steps:
     session.begin(model)
     needs = params.formation.plugin.facts.needs
     estimates = yield from learn(session, needs, params.estimator, enquiry(session, params))
-    groups = form(session, params, 1, estimates)
-    check_groups(params, groups, 1)
-    yield from charge_formation(session, params.formation, groups, 1, estimates)
-    t = 0
+    groups, positions, t = list[Group](), Positions(session, params), 0
     while True:
-        ready = yield from until_somebody(session, params, groups, model)
+        tries, ready = itertools.count(), None
+        while ready is None:
+            if not groups or positions.changed():
+                positions.note()
+                groups = form(session, params, t + 1, estimates)
+                check_groups(session, params, groups, t + 1)
+                yield from charge_formation(session, params.formation, groups, t + 1, estimates)
+            ready = yield from until_somebody(session, params, groups, model, positions.changed, tries)
         if not ready:
             return
         rounds = params.window or len(groups)

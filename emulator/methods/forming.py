@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -20,7 +20,7 @@ from emulator.methods.session import NOBODY_LEFT, Models, Session
 from emulator.methods.slots import ANY_EDGE, GroupSlots
 from emulator.methods.training import Group
 from emulator.rng import stream
-from emulator.world.fleet import CLOUD, Fleet
+from emulator.world.fleet import CLOUD, Fleet, Numbers
 from emulator.world.world import Steps
 
 # How often somebody may come back without a round that can begin: so many times, and so many more for each client.
@@ -48,6 +48,11 @@ def form_groups(
     groups: list[Group] = []
     everybody = label_counts.sum(axis=0)
     for place, block in enumerate(blocks):
+        if 0 < len(block) < formation.smallest and fleet.topology.movement is not None:
+            members = tuple(block.tolist())  # so few are there now
+            server = _server(fleet, aggregator, len(groups), members)
+            groups.append(Group(len(groups), server, members, int(cluster_of[members[0]])))
+            continue
         here = label_counts[block]
         known = None if estimates is None else estimates[block]
         view = ClientView(here, here.sum(axis=1), estimates=known, fleet_counts=everybody)
@@ -104,7 +109,7 @@ def charge_formation(
 
 def enquiry(session: Session, params: GroupSlots) -> Enquiry:
     """Who learns of the clients' data, and the size of the untrained model on its way to them."""
-    fleet, workload = session.world.fleet, session.world.workload
+    fleet, workload = session.world.fleet_now(), session.world.workload
     tier = CLOUD if params.aggregator == ANY_EDGE else params.aggregator
     servers = fleet.servers_at(tier)
     return Enquiry(servers, 0 if params.initial_model == "seed" else workload.model_bytes)
@@ -115,18 +120,49 @@ def form(
 ) -> list[Group]:
     """Groups of all clients, each of one cluster's only, noted in the session."""
     counts = session.lab.clients.label_counts
-    groups = form_groups(
-        session.world.fleet, counts, params.formation, params.aggregator, session.seed, t, estimates, clusters
-    )
+    fleet = session.world.fleet_now()
+    groups = form_groups(fleet, counts, params.formation, params.aggregator, session.seed, t, estimates, clusters)
+    if not groups:
+        return groups  # all clients have moved to where nobody forms groups
     session.note_groups(grouping_of(groups, counts, getattr(params, "sampling", None), t, estimates))
     if session.attack is not None:
         session.attack.formed(groups)
     return groups
 
 
-def until_somebody(session: Session, params: GroupSlots, groups: Sequence[Group], model: Models) -> Steps:
-    """Waits until there is a group that can work; returns those that can, with the members that are there. Empty: never."""
-    for waits in itertools.count():
+class Positions:
+    """Where clients were when groups were formed, for scenarios in which groups are formed anew when clients have moved."""
+
+    def __init__(self, session: Session, params: GroupSlots) -> None:
+        how = session.world.movements.how
+        self._matter = how is not None and how.groups == "form" and params.aggregator not in (CLOUD, ANY_EDGE)
+        self._world, self._tier = session.world, params.aggregator
+        self._then: Numbers | None = None
+
+    def note(self) -> None:
+        """Takes down where clients are now."""
+        self._then = self._world.placement(self._tier) if self._matter else None
+
+    def changed(self) -> bool:
+        """Whether a client is below another server now, so that groups are to be formed anew."""
+        return self._then is not None and not np.array_equal(self._then, self._world.placement(self._tier))
+
+
+def until_somebody(
+    session: Session,
+    params: GroupSlots,
+    groups: Sequence[Group],
+    model: Models,
+    stale: Callable[[], bool] = lambda: False,
+    tries: Iterator[int] | None = None,
+) -> Steps:
+    """Waits until there is a group that can work; returns those that can, with the members that are there. Empty: never.
+
+    Returns None where groups are ``stale`` after some waiting: they are to be formed anew. ``tries`` counts on over such calls.
+    """
+    for waits in itertools.count() if tries is None else tries:
+        if stale():
+            return None
         ready = [g for g in (present(session, params, g) for g in groups) if g is not None]
         if ready:
             return ready

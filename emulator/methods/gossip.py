@@ -130,7 +130,7 @@ class Servers:
             needs = params.formation.plugin.facts.needs
             self._estimates = yield from learn(session, needs, params.estimator, enquiry(session, params))
         self._groups = form(session, params, t, self._estimates)
-        check_groups(params, self._groups, t)
+        check_groups(session, params, self._groups, t)
         held = session.lab.clients.samples
         samples = dict.fromkeys(self.names, 0)
         for group in self._groups:

@@ -33,7 +33,7 @@ from emulator.ledger import Tag
 from emulator.methods.cluster_models import one_cluster
 from emulator.methods.dividing import Dividing, divide
 from emulator.methods.estimators import learn
-from emulator.methods.forming import charge_formation, enquiry, form, until_somebody
+from emulator.methods.forming import Positions, charge_formation, enquiry, form, until_somebody
 from emulator.methods.headers import Headers
 from emulator.methods.limits import check_deadline, check_groups, check_trained
 from emulator.methods.memory import RuleMemory
@@ -174,16 +174,21 @@ def grouped(session: Session, params: GroupedParams) -> Steps:
     headers = Headers(session, params) if params.training.plugin.facts.headers else None
     clusters = one_cluster(model, session.scenario.topology.client_count)
     trained = False  # whether any group came back so far
+    positions = Positions(session, params)
     for t in itertools.count(1):
         if params.dividing is not None and t == params.dividing.round + 1:
             clusters = yield from divide(session, params.dividing, params.local, clusters.models[0], t)
             groups = []
-        if not groups or params.schedule(t - 1, len(clusters.of)):
-            groups = form(session, scheduled(session, params, t), t, estimates, clusters.of)
-            check_groups(params, groups, t)
-            yield from charge_formation(session, params.formation, groups, t, estimates)
-        able = groups if headers is None else (yield from headers.settled(groups, t, clusters))
-        ready = yield from until_somebody(session, params, able, clusters)
+        due, tries, ready = params.schedule(t - 1, len(clusters.of)), itertools.count(), None
+        while ready is None:
+            if not groups or due or positions.changed():
+                positions.note()
+                groups = form(session, scheduled(session, params, t), t, estimates, clusters.of)
+                check_groups(session, params, groups, t)
+                yield from charge_formation(session, params.formation, groups, t, estimates)
+                due = False
+            able = groups if headers is None or not groups else (yield from headers.settled(groups, t, clusters))
+            ready = yield from until_somebody(session, params, able, clusters, positions.changed, tries)
         if not ready:
             return
         chosen, draws = sample(session, params, ready, t)

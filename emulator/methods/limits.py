@@ -62,10 +62,10 @@ def check_deadline(
         )
 
 
-def check_groups(params: GroupSlots, groups: Sequence[Group], t: int) -> None:
+def check_groups(session: Session, params: GroupSlots, groups: Sequence[Group], t: int) -> None:
     """Raises `InputError` where no group can end a round, although everybody is there; before the first, warns of some."""
-    if params.training.plugin.facts.headers:
-        return  # one member trains for all, and is enough
+    if params.training.plugin.facts.headers or session.world.movements.paths:
+        return  # one member trains for all, and is enough; or clients that move may form larger groups later
     sizes = sorted({len(group.members) for group in groups})
     for key, message in params.hindered(sizes):
         raise InputError(message, f"method.{key}")

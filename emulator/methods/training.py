@@ -220,7 +220,7 @@ def sequential(
             size = at.down_bytes if len(holders) == 1 else at.up_bytes
             if (yield world.send(holders[-1][0], receiver, size, tag, via=group.aggregator)):
                 return True
-            if len(holders) == 1 or world.is_up(holders[-1][0]):
+            if len(holders) == 1 or world.can_hand_on(holders[-1][0], group.aggregator):
                 return False
             holders.pop()
         return True

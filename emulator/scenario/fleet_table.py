@@ -1,4 +1,4 @@
-"""Fleets in files: a row for each client or server, as CSV, Parquet or YAML.
+"""Fleets in files: a row for each client, server, link or move, as CSV, Parquet or YAML.
 
     name,parent,device,up [Mbit/s],down,latency
     phone-1,edge-0,phone,4,20 Mbit/s,30 ms
@@ -30,7 +30,7 @@ from traces.source import LARGEST, is_number, read_bytes, read_text, wrong
 MAX_PROBLEMS = 20  # that a message lists
 MAX_NAME = 80  # characters
 MAX_NUMBER = 100  # characters, with its unit
-CLIENTS, SERVERS, LINKS = "clients", "servers", "links"
+CLIENTS, SERVERS, LINKS, MOVES = "clients", "servers", "links", "moves"
 _NOT_IN_NAMES = re.compile(r"[/>\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _DIGITS = re.compile(r"[+-]?[0-9.,]*")
 _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)\b", re.IGNORECASE)
@@ -62,10 +62,17 @@ _COLUMNS: dict[str, dict[str, _Number | None]] = {  # texts are None
     LINKS: dict.fromkeys(("a", "b", "jitter_kind"))
     | {"bandwidth": _RATE}
     | {name: column for name, column in _LINK.items() if column is not _RATE},
+    MOVES: dict.fromkeys(("client", "parent")) | {"time": _TIME},
 }
 _NEEDED = {CLIENTS: {"name": "every row needs a name"}, SERVERS: {"name": "every row needs a name"}} | {
-    LINKS: {"a": "every link has two ends", "b": "every link has two ends", "bandwidth": "every link has one"}
+    LINKS: {"a": "every link has two ends", "b": "every link has two ends", "bandwidth": "every link has one"},
+    MOVES: {
+        "client": "every move is a client's",
+        "time": "every move has one",
+        "parent": "every move leads to a server",
+    },
 }
+_BLANK = {MOVES: ("parent",)}  # needed columns of which cells may be empty: no server is in reach
 
 
 @dataclass(frozen=True)
@@ -102,6 +109,11 @@ def read_servers(file: str) -> FleetTable:
 def read_links(file: str) -> FleetTable:
     """The links between pairs in a fleet file; raises `InputError` with all that is wrong in it."""
     return _Draft(file, LINKS).table()
+
+
+def read_moves(file: str) -> FleetTable:
+    """Which client is behind which server from when on; raises `InputError` with all that is wrong in it."""
+    return _Draft(file, MOVES).table()
 
 
 def write_table(path: Path, columns: Mapping[str, Sequence[str]]) -> None:
@@ -191,7 +203,7 @@ class _Draft:
         for name in (name for name in _NEEDED[self.kind] if name not in found):
             first = self.columns[0].line if self.columns else 0
             self.wrong(first, "", f"has no column '{name}'; {_NEEDED[self.kind][name]}")
-        if self.kind == LINKS:
+        if self.kind in (LINKS, MOVES):
             self._check_complete(texts, numbers)
         self.check()
         return FleetTable(self.file, texts, numbers, self.lines)
@@ -251,6 +263,8 @@ class _Draft:
         if self.problems:
             return
         for name, why in _NEEDED[self.kind].items():
+            if name in _BLANK.get(self.kind, ()):
+                continue
             empty = np.isnan(numbers[name]).tolist() if name in numbers else [not text for text in texts[name]]
             for line in itertools.compress(self.lines, empty):
                 self.wrong(line, name, f"is missing; {why}")

@@ -68,7 +68,7 @@ def _named(value: Any, key: str = "") -> Iterator[str]:
         for inner in value:
             yield from _named(inner)
     elif isinstance(value, str):
-        if key in ("fleet", "servers", "direct"):
+        if key in ("fleet", "servers", "direct", "moves"):
             yield str(find_fleet(value))
         elif key in ("file", "mix"):
             yield str(_found(value))

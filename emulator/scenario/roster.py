@@ -117,14 +117,17 @@ class Roster:
         counts = np.bincount(self.at_tier(tier) + 1, minlength=len(self.servers) + 1)[1:]
         return [count for count in counts.tolist() if count]
 
-    def at_tier(self, tier: str) -> Numbers:
-        """For each client the place in ``servers`` of its server of a tier; -1 for those that have none."""
+    def at_tier(self, tier: str, home_of: Numbers | None = None) -> Numbers:
+        """For each client the place in ``servers`` of its server of a tier; -1 for those that have none.
+
+        ``home_of``: where clients are, if not at home.
+        """
         places = {server.name: place for place, server in enumerate(self.servers)}
         above = [
             next((places[name] for name in self.paths[server.name] if self.by_name[name].tier == tier), -1)
             for server in self.servers
         ]
-        return np.array(above, dtype=np.int64)[self.home_of]
+        return np.array(above, dtype=np.int64)[self.home_of if home_of is None else home_of]
 
 
 def at(values: Each, client: int) -> float:

@@ -12,6 +12,7 @@ from emulator.contracts.files import TraceFormat, TraceGenerator
 from emulator.contracts.world import TransportKind
 from emulator.registry import Params
 from emulator.scenario.link_schema import Links, OwnLinks, PlayedTrace, SharedLink
+from emulator.scenario.movement_schema import Movement
 from emulator.scenario.words import Count, Name, TierName
 from emulator.units import PositiveSeconds
 
@@ -168,6 +169,9 @@ class Topology(Params):
     )
     availability: Availability | None = Field(
         None, description="when clients are online; without it, always. Clients that are offline are not chosen"
+    )
+    movement: Movement | None = Field(
+        None, description="clients that move between servers; without it, each stays behind its own"
     )
     edge_device: str = Field("edge-server", description="profile of the edge servers")
     cloud_device: str = Field("cloud-server", description="profile of the cloud")

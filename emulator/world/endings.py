@@ -18,6 +18,7 @@ from emulator.scenario.roster import FLEET, roster_of
 from emulator.scenario.schema import Scenario
 from emulator.scenario.topology_schema import Topology
 from emulator.units import TIME
+from emulator.world.movements import movements
 from emulator.world.played import SOME, availabilities, played
 from traces.content import Trace
 
@@ -28,6 +29,7 @@ def check(scenario: Scenario) -> None:
     played(topology, scenario.seed, everybody=False)
     if topology.availability is not None or roster_of(topology).presences:
         availabilities(topology, scenario.seed, everybody=topology.client_count <= SOME)
+    movements(topology, scenario.seed)
     first, limit_s = _first_end(topology), scenario.stop.time
     if first is not None and limit_s is not None and limit_s >= first[0]:  # a run ends after 'stop.time', never before
         raise _nobody_says(*first, f", and the run goes on until 'stop.time' ({TIME.format(limit_s)}) at least")

@@ -52,8 +52,8 @@ class When(Params):
         return by_chance(rng, self.every, lasts_s)
 
 
-class OfClients(When):
-    """Which clients, and when."""
+class SomeClients(Params):
+    """Which clients."""
 
     clients: tuple[Number, ...] | Share = Field(
         1.0, description="numbers of clients, or the share of all that is drawn"
@@ -69,6 +69,10 @@ class OfClients(When):
             return self.clients
         picked = rng.choice(count, max(1, int(self.clients * count + 0.5)), replace=False)
         return sorted(int(c) for c in picked)
+
+
+class OfClients(SomeClients, When):
+    """Which clients, and when."""
 
 
 class OfEdges(When):

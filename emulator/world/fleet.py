@@ -7,7 +7,8 @@ above it. Servers form a tree below the cloud, in tiers (`emulator.scenario.rost
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -158,6 +159,13 @@ class Fleet:
         self._devices = {server.name: find_profile(server.device) for server in roster.servers}
         self._ways: dict[str, Numbers] = {}
 
+    def standing(self, homes: Numbers) -> Fleet:
+        """The same fleet with clients behind other servers: for each the place of its server in the roster."""
+        found = copy(self)
+        found.roster = replace(self.roster, home_of=homes)
+        found._routes, found._patterns, found._ways = {}, {}, {}
+        return found
+
     def home(self, client: int) -> str:
         """The name of the server right above a client."""
         return self._homes[int(self.roster.home_of[client])]
@@ -177,8 +185,8 @@ class Fleet:
         raise ValueError(f"{self.client_names[client]} has no server of tier '{tier}' above it")
 
     def servers_at(self, tier: str) -> list[str]:
-        """The name of every client's server of a tier, which all have."""
-        return [self._homes[place] for place in self.roster.at_tier(tier).tolist()]
+        """The name of every client's server of a tier; of the cloud, where it has moved to a place below none."""
+        return [self._homes[max(place, 0)] for place in self.roster.at_tier(tier).tolist()]
 
     def device(self, node: str) -> DeviceProfile:
         """The device profile of a node."""
@@ -309,7 +317,7 @@ class Fleet:
         if (sender, receiver) in self.roster.direct:
             return (self._direct_leg(sender, receiver),)
         peer = self.topology.links.peer
-        if peer is not None and (peer.reach == "fleet" or self._together(sender, receiver)):
+        if peer is not None and (peer.reach == "fleet" or here == there):
             # Each client has one radio for its peers: what it sends and what it receives share it, each on its own.
             far_s = None if here == there else self._between_sites_s(here, there)
             out = _leg(f"{sender}/peer-out", sender, receiver, ledger.CLIENT_CLIENT, peer.bandwidth, peer, far_s)
@@ -318,10 +326,6 @@ class Fleet:
         up = self._access_up(sender, here, receiver, ledger.CLIENT_CLIENT)
         down = self._access_down(there, receiver, "")
         return (*up, *self._between_servers(here, there), *down)
-
-    def _together(self, client: str, other: str) -> bool:
-        """Whether two clients are behind the same server."""
-        return self.home(self._number[client]) == self.home(self._number[other])
 
     def _access_up(self, client: str, home: str, receiver: str, hop: str) -> tuple[Leg, ...]:
         own = self._own_leg(client, "up", client, receiver, hop, self._up_bps)

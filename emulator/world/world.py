@@ -28,9 +28,12 @@ from emulator.world.clock import SHOWN, Clock, Request
 from emulator.world.device_queues import Begun, DeviceQueues, Job
 from emulator.world.disturbances import Disturbances
 from emulator.world.fleet import CLOUD, Fleet, Leg, Numbers
+from emulator.world.handovers import Part
 from emulator.world.heat import Heat
+from emulator.world.movements import Movements
 from emulator.world.network import Instants, Network
 from emulator.world.overtime import OverTime, Product, next_not_zero, time_to_accumulate
+from emulator.world.presence import Presence
 from emulator.world.simpy_internals import happens_at
 from emulator.world.workload import Workload as Workload
 
@@ -41,7 +44,7 @@ StepsTo = Generator[simpy.Event, Any, T]  # one that returns a T
 _GIVEN_UP = "nobody waits for the group any longer"
 
 
-class World:
+class World(Presence):
     """A fleet on the emulated clock."""
 
     def __init__(
@@ -53,15 +56,14 @@ class World:
         ledger: Ledger,
         speeds: Mapping[int, OverTime] = MappingProxyType({}),
         disturbances: Disturbances | None = None,
+        movements: Movements | None = None,
     ) -> None:
         """``speeds`` gives clients by number a speed over time, as a multiple of what their device's profile says."""
-        self.env = env
-        self.fleet = fleet
+        super().__init__(env, fleet, disturbances or Disturbances(), movements or Movements())
         self.workload = workload
         self.ledger = ledger
         self.network = network
         self.batch = Batch(self)
-        self._disturbances = disturbances or Disturbances()
         slowed = self._disturbances.speeds
         self._speeds = {**speeds, **{c: Product([f[c] for f in (speeds, slowed) if c in f]) for c in slowed}}
         throttled = ((c, device.throttling) for c, device in enumerate(fleet.client_devices))
@@ -69,93 +71,19 @@ class World:
         self._activities: Activities | None = None
         self.devices = DeviceQueues(len(fleet.client_names))
         self._given_up: set[tuple[int, int]] = set()  # round and group
+        self.requests = 0  # how many there have been
         self.asked: deque[Request] = env.asked if isinstance(env, Clock) else deque(maxlen=1)
-        if self._disturbances.any:
+        if not self.all_present:
             self.watch()
+        if self.movements.paths:
+            env.process(self.handovers.follow(self))
 
-    @property
-    def now(self) -> float:
-        """Emulated seconds since the start."""
-        return float(self.env.now)
-
-    # Who is there.
-
-    @property
-    def all_present(self) -> bool:
-        """Whether nobody is ever away, so that nobody needs to ask."""
-        return not self._disturbances.any
+    # What is under way.
 
     @property
     def calm(self) -> bool:
         """Whether nothing is ever cut off, so that what many clients do can be worked out together (`batch`)."""
         return self._activities is None
-
-    def is_up(self, node: str) -> bool:
-        """Whether a node works now (it may sleep)."""
-        return self._disturbances.up(node, self.now)
-
-    def present(self, clients: Sequence[int], server: str = CLOUD) -> list[int]:
-        """Those of these clients that a server can reach now: online, and the server (for the cloud, their edge) is there."""
-        if self.all_present:
-            return list(clients)
-        if not self.is_up(server):
-            return []
-        names, everywhere = self.fleet.client_names, server != CLOUD
-        return [
-            c
-            for c in clients
-            if self._disturbances.awake(names[c], self.now) and (everywhere or self.connected(self.home(c)))
-        ]
-
-    def connected(self, server: str | None) -> bool:
-        """Whether there is such a server, and what it exchanges with the cloud is not lost now."""
-        if server is None:
-            return False
-        way = self.fleet.path(server)[:-1]
-        above = all(self._disturbances.up(name, self.now) for name in way[1:])
-        return above and not any(self._disturbances.cut_off(name, self.now) for name in way)
-
-    def home(self, client: int) -> str | None:
-        """The server right above a client now; None while that is down and its clients wait."""
-        return self.server(self.fleet.home(client))
-
-    def server(self, edge: str) -> str | None:
-        """Who does an edge's work now: the edge itself; the next one that is up, where its clients move; otherwise None."""
-        if edge == CLOUD or self._disturbances.up(edge, self.now):
-            return edge
-        if edge not in self._disturbances.moving:
-            return None
-        names = self.fleet.peers_of(edge)
-        own = names.index(edge)
-        others = (*names[own + 1 :], *names[:own])
-        return next((n for n in others if self._disturbances.up(n, self.now)), None)
-
-    def was_up(self, node: str, since: float) -> bool:
-        """Whether a node has been up from an instant until now."""
-        return self._disturbances.was_up(node, since, self.now)
-
-    def until_back(self, client: int) -> simpy.Event | None:
-        """Happens when a client is online, at once where it is; None where it never is again."""
-        return self._at(self._disturbances.back(self.fleet.client_names[client], self.now))
-
-    def is_gone(self, client: int) -> bool:
-        """Whether a client is away and never comes back."""
-        return self._disturbances.back(self.fleet.client_names[client], self.now) == math.inf
-
-    def until_return(self) -> simpy.Event | None:
-        """Happens when the next of those who are away comes back; None where nobody does."""
-        return self._at(self._disturbances.next_return(self.now))
-
-    def until_way(self, client: int) -> simpy.Event | None:
-        """Happens when the next of the servers or links is back that a client needs and that are out; None where none is."""
-        way = self.fleet.path(self.fleet.home(client))
-        servers = {s for e in way for s in (self.fleet.peers_of(e) if e in self._disturbances.moving else (e,))}
-        return self._at(min(self._disturbances.next_way(s, self.now) for s in servers))
-
-    def _at(self, instant_s: float) -> simpy.Event | None:
-        return None if instant_s == math.inf else happens_at(self.env, max(instant_s, self.now))
-
-    # What is under way.
 
     def watch(self) -> None:
         """Follows everything from now on so that it can be cut off. To be called before anything is under way."""
@@ -164,17 +92,23 @@ class World:
 
     def give_up(self, round: int, group: int, client: int) -> None:  # noqa: A002
         """Cuts off what a client has under way for a group in a round: nobody waits for it any longer."""
-        self._cut(self.fleet.client_names[client], (round, group))
+        self.cut(self.fleet.client_names[client], (round, group))
 
     def give_up_group(self, round: int, group: int) -> None:  # noqa: A002
         """Cuts off what a group has under way in a round; whatever it begins afterwards in this round is lost at once."""
         self._given_up.add((round, group))
-        self._cut((round, group))
+        self.cut((round, group))
 
-    def _cut(self, *places: Place) -> None:
+    def cut(self, *places: Place) -> None:
+        """Cuts off what is under way at all of these places: nodes, links, or rounds and groups."""
         if self._activities is None:
             raise RuntimeError("nothing can be cut off in a world that is not watched")
         self._activities.cut(*places)
+
+    def hold(self, event: simpy.Event, places: Sequence[Place]) -> simpy.Event:
+        """Waits for an event in the name of these places; happens with False where they are cut off before it."""
+        assert self._activities is not None
+        return self._activities.begin(event, places, lambda: None, lambda: None)
 
     def waited_for(self) -> str:
         """What is waited for in vain, in words: links and clients that are out for ever; "" where there is no such thing."""
@@ -193,28 +127,60 @@ class World:
         the nodes on the way is down it is lost at once, without a row. Where a link is out it waits.
         """
         start = self.now
+        self.requests += 1
         self.asked.append(Request(TRANSFER, sender, receiver, tag))
         if self._activities is None:
             route = self.fleet.route(sender, receiver, *self._common_edge(sender, receiver, via))
             return _then(
                 self.network.transfer(route, size_bytes), lambda: self._book_transfer(route, start, size_bytes, tag)
             )
+        if self.movements.paths and self.handovers.concerned(sender, receiver):
+            return self.env.process(self.handovers.send(self, sender, receiver, size_bytes, tag, via))
+        return self.carry(sender, receiver, size_bytes, tag, via)
+
+    def carry(
+        self,
+        sender: str,
+        receiver: str,
+        size_bytes: int,
+        tag: Tag,
+        via: str,
+        resumed: Callable[[Part], None] | None = None,
+        *places: Place,
+    ) -> simpy.Event:
+        """`send` in a world in which transfers may be cut off, as servers and clients are now.
+
+        Where a handover cuts a transfer off that goes on elsewhere, ``resumed`` gets the part that it has gone. ``places``:
+        where it is under way beside its nodes and links.
+        """
+        start = self.now
         servers = self._common_edge(sender, receiver, via) or self._servers_between(sender, receiver)
         if servers is None:
-            return self._lost("a server on the way is down")
+            return self.lost("a server on the way is down")
         route = self.fleet.route(sender, receiver, *servers)
         nodes = dict.fromkeys((sender, *servers, *self.fleet.on_the_way(route), receiver))
         if (tag.round, tag.group) in self._given_up:
-            return self._lost(_GIVEN_UP)
+            return self.lost(_GIVEN_UP)
         for node in nodes:
             if not self._disturbances.up(node, start):
-                return self._lost(f"{node} is down")
+                return self.lost(f"{node} is down")
         transfer = self.network.start(route, size_bytes)
+
+        def cut_off() -> None:
+            sent, end = transfer.stop(), self.now
+            if resumed is not None and self.handovers.resuming:
+                resumed(
+                    Part(size_bytes - sent, lambda status: self._book_transfer(route, start, sent, tag, status, end))
+                )
+            else:
+                self._book_transfer(route, start, sent, tag, BROKEN)
+
+        assert self._activities is not None
         return self._activities.begin(
             transfer.arrived,
-            (*nodes, *(leg.link for leg in route), (tag.round, tag.group)),
+            (*nodes, *(leg.link for leg in route), (tag.round, tag.group), *places),
             lambda: self._book_transfer(route, start, size_bytes, tag),
-            lambda: self._book_transfer(route, start, transfer.stop(), tag, BROKEN),
+            cut_off,
         )
 
     def _common_edge(self, sender: str, receiver: str, via: str) -> tuple[str, ...]:
@@ -226,7 +192,7 @@ class World:
         """The servers through which a client reaches one that is not its aggregator; None where there is none now."""
         ends = [self.fleet.number(node) for node in (sender, receiver)]
         clients = [c for c in ends if c is not None]
-        if len(clients) == 1:
+        if len(clients) == 1 and clients[0] not in self.movements.paths:
             server = receiver if ends[1] is None else sender
             if not self.fleet.between(server, clients[0]) and server != CLOUD:
                 return ()
@@ -234,12 +200,19 @@ class World:
         return None if None in homes else tuple(h for h in homes if h is not None)
 
     def _book_transfer(
-        self, route: Sequence[Leg], start_s: float, size_bytes: int, tag: Tag, status: str = DONE
+        self,
+        route: Sequence[Leg],
+        start_s: float,
+        size_bytes: int,
+        tag: Tag,
+        status: str = DONE,
+        end_s: float | None = None,
     ) -> None:
+        end_s = self.now if end_s is None else end_s
         for leg in route:
             if leg.hop:
                 self.ledger.add(
-                    TRANSFER, leg.sender, start_s, self.now, tag, leg.receiver, size_bytes, hop=leg.hop, status=status
+                    TRANSFER, leg.sender, start_s, end_s, tag, leg.receiver, size_bytes, hop=leg.hop, status=status
                 )
 
     def train(
@@ -307,6 +280,7 @@ class World:
     def occupied(self, server: str, seconds: float, tag: Tag, kind: str = COMPUTE) -> simpy.Event:
         """A server at work for so many seconds; servers do any number of things side by side."""
         start = self.now
+        self.requests += 1
         self.asked.append(Request(kind, server, "", tag))
         return _then(self._timeout(seconds), lambda: self.ledger.add(kind, server, start, self.now, tag))
 
@@ -318,6 +292,7 @@ class World:
         ``kind`` is that of the ledger's row; ``begun`` is called when the device begins.
         """
         who = self.fleet.client_names[client]
+        self.requests += 1
         self.asked.append(Request(kind, who, "", tag))
         if self._activities is None:
             start = self.devices.start_s(client, self.now)
@@ -333,9 +308,9 @@ class World:
                 happens_at(self.env, end), lambda: self.ledger.add(kind, who, start, self.now, tag, samples=samples)
             )
         if (tag.round, tag.group) in self._given_up:
-            return self._lost(_GIVEN_UP)
+            return self.lost(_GIVEN_UP)
         if not self._disturbances.up(who, self.now):
-            return self._lost(f"{who} is down")
+            return self.lost(f"{who} is down")
         job = Job(self.env, partial(self._end_of_work, client, seconds), begun, self.devices.busy(client))
         self.devices.put(client, job)
 
@@ -387,7 +362,7 @@ class World:
         if client in self._heats:
             self._heats[client].worked(start_s, end_s)
 
-    def _lost(self, why: str) -> simpy.Event:
+    def lost(self, why: str) -> simpy.Event:
         """An event that happens at once, with False: what was asked for last is lost."""
         self.asked[-1] = self.asked[-1]._replace(lost=why)
         return self.env.timeout(0, False)

@@ -6,8 +6,12 @@ is not known, `parameters` fails and says which.
 
 from __future__ import annotations
 
+import atexit
+import shutil
+import tempfile
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,6 +38,8 @@ from emulator.world.fleet import ClientRoutes, Leg
 from emulator.world.network import Instants, Known, Network, Transfer
 
 MOST_EVENTS = 1_000_000  # of a run in a small world: one with more counts as one that never ends
+MOVES = Path(tempfile.mkdtemp(prefix="moves-"))
+atexit.register(shutil.rmtree, MOVES, ignore_errors=True)
 MEMO = Memo(None)  # facts of the model and of clients' data, which many worlds have in common
 
 
@@ -398,9 +404,49 @@ def tree(draw: st.DrawFn, clients: int, edges: int) -> tuple[dict[str, Any], dic
 
 
 @st.composite
+def movement(draw: st.DrawFn, clients: int, edges: int) -> dict[str, Any]:
+    """Clients that move between edges, in all ways."""
+    name = draw(st.sampled_from(Registry.by_slot["movement"].names()))
+    some = st.lists(st.integers(0, clients - 1), min_size=1, unique=True) | st.floats(0.1, 1.0)
+    known: dict[str, st.SearchStrategy[Any]] = {
+        "clients": some,
+        "stay": rarely,
+        "neighbours": st.sampled_from(("ring", "line", "all")),
+        "width": st.just(1000),
+        "height": st.just(500),
+        "slowest": st.floats(1, 50),
+        "fastest": st.floats(50, 500),
+        "pause": st.just("0 s") | span,
+        "reach": st.none() | st.floats(200, 800),
+    }
+    if name == "trace":
+        names = [*(f"edge-{e}" for e in range(edges)), ""]
+        who, rows = draw(st.lists(st.integers(0, clients - 1), min_size=1, unique=True)), list[str]()
+        for client in who:
+            times = sorted(draw(st.lists(st.floats(0, 5), min_size=1, max_size=5, unique=True)))
+            places = [names[0], *(draw(st.sampled_from(names)) for _ in times[1:])]
+            rows += [f"client-{client},{time!r},{place}" for time, place in zip(times, places, strict=True)]
+        path = MOVES / f"{stream(0, *rows).integers(2**60)}.csv"
+        path.write_text("client,time [s],parent\n" + "\n".join(rows) + "\n", encoding="utf-8")
+        how: dict[str, Any] = {"kind": "trace", "moves": str(path)}
+        how |= {"repeat": "6 s"} if draw(st.booleans()) else {}
+    else:
+        how = draw(kind_of("movement", name, known))
+    return {
+        "path": how,
+        "transfers": draw(st.sampled_from(("lost", "resumed", "carried"))),
+        "groups": draw(st.sampled_from(("form", "leave"))),
+        "interruption": draw(st.sampled_from(("0 s", "50 ms"))),
+        "state": draw(st.sampled_from(("0 B", "10 kB"))),
+        "model": draw(st.booleans()),
+    }
+
+
+@st.composite
 def worlds(draw: st.DrawFn, preset: str) -> str:
     """A scenario: a small fleet that plays a preset for a few rounds, and what goes wrong in it."""
-    flat = presets()[preset].get("aggregator", "cloud") == "cloud"
+    given = presets()[preset]
+    flat = given.get("aggregator", "cloud") == "cloud"
     clients = draw(st.integers(2, 12))
     gossips = presets()[preset]["kind"] == "gossip"
     edges = draw(st.integers(0 if flat else 2 if gossips else 1, min(4, clients)))
@@ -417,6 +463,9 @@ def worlds(draw: st.DrawFn, preset: str) -> str:
         shape, rate = draw(st.sampled_from(("ring", "line", "mesh"))), draw(st.sampled_from(RATES))
         direct = {"shape": shape, "bandwidth": rate, "latency": draw(st.sampled_from(LATENCIES))}
         topology["links"]["direct"] = [direct]
+    plain = isinstance(who["clients"], int) and set(tiers) == {"edge"}
+    if plain and edges > 1 and given.get("aggregator") != "any-edge" and draw(st.integers(0, 2)) == 0:
+        topology["movement"] = draw(movement(clients, edges))
     rounds, seconds = draw(st.integers(1, 4)), f"{draw(st.floats(0.2, 2.0))!r} s"
     stops: list[dict[str, Any]] = [{"rounds": rounds}, {"rounds": rounds, "time": seconds}]
     if presets()[preset]["kind"] != "centralized":  # whose rounds take microseconds
