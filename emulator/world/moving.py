@@ -81,7 +81,11 @@ def trace(ground: Ground, rng_of: RngOf, params: TraceParams) -> dict[int, Stays
 def _again_and_again(stays: Sequence[tuple[float, str]], home: str, period_s: float) -> Stays:
     """Stays that start over, from the client's home where they do not begin at once."""
     whole = list(stays) if stays[0][0] == 0 else [(0.0, home), *stays]
-    return ((turn * period_s + start_s, server) for turn in itertools.count() for start_s, server in whole)
+    now_s = -1.0
+    for turn in itertools.count():
+        for start_s, server in whole:
+            now_s = max(turn * period_s + start_s, math.nextafter(now_s, math.inf))  # sums are rounded
+            yield now_s, server
 
 
 class MarkovParams(SomeClients):

@@ -364,7 +364,8 @@ class World(Presence):
 
     def lost(self, why: str) -> simpy.Event:
         """An event that happens at once, with False: what was asked for last is lost."""
-        self.asked[-1] = self.asked[-1]._replace(lost=why)
+        if self.asked:
+            self.asked[-1] = self.asked[-1]._replace(lost=why)
         return self.env.timeout(0, False)
 
     def _timeout(self, seconds: float) -> simpy.Event:
