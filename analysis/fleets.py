@@ -153,12 +153,13 @@ def _span(column: str, cells: Sequence[str]) -> str:
     return " – ".join(dict.fromkeys((said[0], said[-1])))
 
 
-def traced(links: Mapping[str, Any]) -> str:
-    """Which links play a trace that a scenario's ``links`` give to all of a kind; "" where none do."""
+def replaced(links: Mapping[str, Any]) -> str:
+    """What a scenario's ``links`` put in place of bandwidths and latencies that a fleet shows; "" where that is nothing."""
     kinds = {"access": "clients' links", "backhaul": "servers' links upwards"}
-    played = [
-        f"{text}: {links[kind]['trace']['file']}"
-        for kind, text in kinds.items()
-        if (links.get(kind) or {}).get("trace")
-    ]
-    return f"Traces give bandwidths over time in place of those shown ({'; '.join(played)})." if played else ""
+    traces = {text: (links.get(kind) or {}).get("trace") for kind, text in kinds.items()}
+    played = "; ".join(f"{text}: {trace['file']}" for text, trace in traces.items() if trace)
+    said = f"Traces give bandwidths over time in place of those shown ({played}). " if played else ""
+    sites = links.get("latencies")
+    return said + (
+        f"Latencies between sites ({sites['file']}) are in place of those of servers' links." if sites else ""
+    )

@@ -300,7 +300,7 @@ def _fleet(series: Sequence[Series]) -> Section:
     for shown, having in every[:MANY_SERIES]:
         whose = ", ".join(each.title for each in having)
         links = having[0].first.scenario.get("topology", {}).get("links", {})
-        said = f"{whose}: servers by tier, and clients. The more bandwidth upwards, the wider a line. {fleets.traced(links)}"
+        said = f"{whose}: servers by tier, and clients. The more bandwidth upwards, the wider a line. {fleets.replaced(links)}"
         found.draw(said, True, picture.plot, shown)
         found.tables += fleets.tables_of(shown, whose if len(every) > 1 else "")
     return Section("Fleet", texts=tuple(found.said), pictures=tuple(found.pictures), tables=tuple(found.tables))

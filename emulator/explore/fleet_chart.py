@@ -14,7 +14,7 @@ from bokeh.models.tools import HoverTool
 from bokeh.plotting import figure
 
 from analysis.fleet_layout import Layout, Spot, lay_out
-from analysis.fleets import Columns, FleetTables, traced
+from analysis.fleets import Columns, FleetTables, replaced
 from analysis.plots.fleet import BESIDE, LINES, MANY_SERVERS, SERVERS, colours_of, devices_of, line_width, names_fit
 from emulator.scenario import Scenario
 from emulator.world.fleet import Fleet
@@ -70,7 +70,7 @@ def view_of(scenario: Scenario) -> FleetView:
     if layout.arcs:
         entries.append((BESIDE, "━", f"links beside the tree ({len(fleet.links['a']):,})"))
     marks = "".join(f"<span class='mark'><i style='color:{c}'>{m}</i> {html.escape(t)}</span>" for c, m, t in entries)
-    notes = (layout.left_out, more, traced(topology.links.model_dump(mode="json")))
+    notes = (layout.left_out, more, replaced(topology.links.model_dump(mode="json")))
     said = "".join(f"<p class='quiet'>{html.escape(note)}</p>" for note in notes if note)
     return FleetView(layout, data, f"<p>{marks}</p>{said}")
 

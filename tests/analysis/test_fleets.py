@@ -8,7 +8,7 @@ import pytest
 from ledger_samples import write_run
 
 from analysis.fleet_layout import MOST_CLIENTS, MOST_HOMES, MOST_LINKS, lay_out
-from analysis.fleets import FleetTables, fleet_of, tables_of, traced
+from analysis.fleets import FleetTables, fleet_of, replaced, tables_of
 from analysis.plots.fleet import line_width
 from analysis.runs import load_run
 from emulator.errors import InputError
@@ -124,9 +124,10 @@ def test_more_bandwidth_makes_a_wider_line() -> None:
     assert max(widths) <= 3.6
 
 
-def test_links_that_play_traces_are_said() -> None:
-    assert traced({"access": {"trace": None}, "backhaul": {"up": 1.0}}) == ""
-    assert "clients' links: lte-like" in traced({"access": {"trace": {"file": "lte-like"}}})
+def test_what_takes_the_place_of_bandwidths_and_latencies_is_said() -> None:
+    assert replaced({"access": {"trace": None}, "backhaul": {"up": 1.0}}) == ""
+    assert "(eight-sites) are in place" in replaced({"latencies": {"file": "eight-sites"}})
+    assert "clients' links: lte-like" in replaced({"access": {"trace": {"file": "lte-like"}}})
 
 
 def test_runs_without_a_fleet_or_with_a_damaged_one_are_refused(tmp_path: Path) -> None:
