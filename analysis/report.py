@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec
 
-from analysis import printed
+from analysis import fleets, printed
 from analysis.claims import table_of
 from analysis.differences import differences
 from analysis.figures import SeriesFigure, series_of
@@ -40,6 +40,7 @@ CLIENTS = 30  # in a time line
 SCREEN_INCH = 125  # pixels of a screen for an inch of paper: what has 8 points on paper is as large as small print here
 AXES = ("time", "cost", "bytes", "energy", "round")
 TEMPLATE = "report.html.j2"
+DRAWN_BY_SEED = "Fleets differ by seed: shown is that of the first one."
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,7 @@ def _sections(results: StudyResults, series: Sequence[Series], alone: bool) -> I
     yield _groups(series)
     if any((run.folder / CLUSTERS).is_file() for each in series for run in each.runs):
         yield _clusters(series)
+    yield _fleet(series)
     yield _scenario(series)
     yield _again(results, series)
 
@@ -282,6 +284,26 @@ def _clusters(series: Sequence[Series]) -> Section:
         caption = f"{each.title}: how its clusters came to be. A band is as high as its cluster has clients."
         found.draw(caption, True, cluster_tree.plot, [each.alone])
     return Section("Clusters", tuple(found.said), pictures=tuple(found.pictures), tables=tuple(found.tables))
+
+
+def _fleet(series: Sequence[Series]) -> Section:
+    """Each different fleet of the runs, with a word on which have it."""
+    from analysis.plots import fleet as picture
+
+    found = _Found([DRAWN_BY_SEED] if fleets.drawn_by_seed(series) else [])
+    try:
+        every = fleets.different(series)
+    except InputError as error:
+        return Section("Fleet", texts=(error.message,))
+    if len(every) > MANY_SERIES:
+        found.said.append(f"Not shown here: {len(every) - MANY_SERIES} of {len(every)} different fleets.")
+    for shown, having in every[:MANY_SERIES]:
+        whose = ", ".join(each.title for each in having)
+        links = having[0].first.scenario.get("topology", {}).get("links", {})
+        said = f"{whose}: servers by tier, and clients. The more bandwidth upwards, the wider a line. {fleets.replaced(links)}"
+        found.draw(said, True, picture.plot, shown)
+        found.tables += fleets.tables_of(shown, whose if len(every) > 1 else "")
+    return Section("Fleet", texts=tuple(found.said), pictures=tuple(found.pictures), tables=tuple(found.tables))
 
 
 class _Found:

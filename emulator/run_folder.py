@@ -19,10 +19,10 @@ from emulator.scenario.inputs import changed_inputs
 
 SUMMARY, MANIFEST, SCENARIO, METRICS = "summary.json", "manifest.json", "scenario.yaml", "metrics.csv"
 GROUPS, GROUPINGS, TOPOLOGY, IMAGES = "groups.csv", "groupings.csv", "topology.csv", "recovered.npy"
-LEDGER, ENERGY = "ledger.parquet", "energy.csv"
+LEDGER, ENERGY, FLEET = "ledger.parquet", "energy.csv", "fleet.json"
 
 # Results that any run may have; the tables that its method and its attack declare come to them (`tables_in`).
-RESULTS = (METRICS, GROUPS, GROUPINGS, TOPOLOGY, IMAGES, LEDGER, ENERGY, checkpoint.MEMORY, SCENARIO)
+RESULTS = (METRICS, GROUPS, GROUPINGS, TOPOLOGY, IMAGES, LEDGER, ENERGY, FLEET, checkpoint.MEMORY, SCENARIO)
 # What any run folder may hold. The summary comes first: without it the rest counts as unfinished while it is deleted.
 FILES = (SUMMARY, "accuracy.png", "report.html", checkpoint.VALUES, *RESULTS[:-1], MANIFEST, SCENARIO)
 

@@ -25,7 +25,9 @@ from emulator.explore.explorer import Explorer
 from emulator.scenario import dump, load, loads
 
 # Byte for byte, for the same scenario.
-SAME = ["metrics.csv", "groups.csv", "groupings.csv", "ledger.parquet", "energy.csv", "summary.json", "scenario.yaml"]
+SAME = [
+    "metrics.csv", "groups.csv", "groupings.csv", "ledger.parquet", "energy.csv", "fleet.json", "summary.json", "scenario.yaml",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)

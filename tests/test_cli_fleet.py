@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from analysis.fleets import FleetTables, fleet_of
+from analysis.runs import load_run
 from emulator.errors import InputError
+from emulator.learning.memo import Memo
 from emulator.ledger import COMPUTE
+from emulator.run import execute
 from emulator.scenario import Loaded, load
+from emulator.world.fleet import Fleet
+from emulator.world.fleet_columns import tables
 from tests.methods.playing import played
 from tests.scenario.command import hfl
 
@@ -34,6 +41,18 @@ WORLDS = {
         "topology.links.access.trace={file: lte-like}",
         "topology.links.backhaul.trace={file: lte-like, end: repeat}",
     ],
+    "a ring and pairs": [
+        "topology.edges=4",
+        "topology.links.direct=[{shape: ring, bandwidth: 5 Mbit/s, latency: 7 ms, jitter: {kind: uniform, scale: 4 ms}, "
+        "overhead: 1 ms}, {pairs: [[edge-2, edge-0], [client-7, client-0]], bandwidth: 333 kbit/s, loss: 0.1}]",
+        "method={preset: sd-feel, local: {batch_size: 10}}",
+    ],
+    "a mesh of a tier": [
+        "topology.edges=null",
+        "topology.tiers=[{name: region, count: 3}, {name: edge, count: 4}]",
+        "topology.links.direct=[{tier: region, shape: mesh, bandwidth: 2 Mbit/s}]",
+        "topology.clients=[{name: pi, count: 8, devices: laptop}]",
+    ],
     "tiers": [
         "topology.edges=null",
         "topology.tiers=[{name: edge, count: 2}, {name: gateway, count: 4, cell: {up: 1 Gbit/s, down: 1 Gbit/s}}]",
@@ -52,6 +71,27 @@ def test_what_it_writes_reads_back_to_the_same_run(small: Small, tmp_path: Path,
     one, other = played(loaded), played(load(tmp_path / "out" / "scenario.yaml"))
     assert one.metrics == other.metrics
     assert one.world.ledger.rows == other.world.ledger.rows
+
+
+def test_links_beside_the_tree_are_shown_and_written_once(tmp_path: Path) -> None:
+    ring = "topology.links.direct=[{shape: ring, bandwidth: 5 Mbit/s, latency: 7 ms}]"
+    result = hfl("fleet", "quickstart", "--set", ring, "--csv", str(tmp_path), "--plot", str(tmp_path / "ring.svg"))
+    assert result.code == 0, result.out
+    assert "links beside the tree" in result.out
+    wanted = (
+        "a,b,bandwidth,latency\nedge-0,edge-1,5 Mbit/s,7 ms\nedge-1,edge-2,5 Mbit/s,7 ms\nedge-2,edge-0,5 Mbit/s,7 ms\n"
+    )
+    assert (tmp_path / "links.csv").read_text() == wanted
+    assert "link beside the tree (3)" in (tmp_path / "ring.svg").read_text()
+
+
+def test_a_run_writes_its_fleet_into_its_folder(small: Small, tmp_path: Path) -> None:
+    loaded = small(KINDS, "topology.links.direct=[{shape: line, bandwidth: 5 Mbit/s}]", "stop.rounds=1")
+    execute(loaded, tmp_path / "run", Memo(None), max_workers=1)
+    wanted = FleetTables(**tables(Fleet(loaded.scenario.topology, loaded.scenario.seed)))
+    assert fleet_of(load_run(tmp_path / "run")) == wanted
+    assert wanted.links == {"a": ["edge-0"], "b": ["edge-1"], "bandwidth": ["5 Mbit/s"], "latency": ["0 s"]}
+    assert "fleet.json" in json.loads((tmp_path / "run" / "summary.json").read_text())["files"]
 
 
 def test_it_shows_and_draws_every_server_and_client(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from emulator.run import Watcher, execute
 from emulator.run_folder import prepare
 from emulator.scenario import Loaded, dump, load
 
-FILES = ("metrics.csv", "ledger.parquet", "energy.csv", "summary.json", "scenario.yaml", "memory.json")
+FILES = ("metrics.csv", "ledger.parquet", "energy.csv", "fleet.json", "summary.json", "scenario.yaml", "memory.json")
 KILLS = 20
 
 

@@ -1,13 +1,15 @@
-"""A fleet as a picture: the tree of its servers, the clients below them, their devices and their bandwidths."""
+"""A fleet as a picture: the tree of its servers, the clients below them, links beside the tree, devices and bandwidths."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from analysis.fleet_layout import Spot, lay_out
+from analysis.fleets import FleetTables
 from analysis.plots.groups import LABEL_COLOURS
 from analysis.plots.style import PAGE_INCHES, blank, check_path, legend_below, save, settle, style, title_above
 from emulator.units import RATE
@@ -15,66 +17,68 @@ from emulator.units import RATE
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-CLOUD = "cloud"
-LINES = "#999999"
+LINES, BESIDE, SERVERS = "#999999", "#D55E00", "#333333"
 LETTER_INCHES = 0.06  # about what a letter of a name takes
 TIER_INCHES = 0.9
-Columns = Mapping[str, Sequence[str]]
+MANY_SERVERS = 30  # whose lines are as wide as they come; those of more are narrower
+MOST_DEVICES = 10  # that a legend names
 
 
-def plot(clients: Columns, servers: Columns, path: Path | str | None = None, title: str | None = None) -> Figure:
-    """Draws a fleet from the columns of its files (`emulator.world.fleet_columns`), the cloud on top.
+def plot(fleet: FleetTables, path: Path | str | None = None, title: str | None = None) -> Figure:
+    """Draws a fleet, the cloud on top. Of a large one some servers and clients are drawn, and the picture says how many are not.
 
     Lines are wider where there is more bandwidth upwards. With a ``path`` the figure is also written there (PNG, SVG or PDF);
     raises `InputError` where that is no good.
     """
+    from matplotlib.collections import LineCollection
     from matplotlib.lines import Line2D
 
     if path is not None:
         check_path(path)
-    parent = dict(zip(servers.get("name", ()), servers.get("parent", ()), strict=True))
-    tier = {CLOUD: CLOUD, **dict(zip(parent, servers.get("tier", ()), strict=True))}
-    depth = {CLOUD: 0}
-    for name in parent:  # parents come before their children
-        depth[name] = depth[parent[name]] + 1
-    across = _places(parent, clients["parent"])
-    deepest = max(depth.values()) + 1
-    devices = list(dict.fromkeys(clients["device"]))
+    layout = lay_out(fleet)
+    deepest, servers = layout.deepest, layout.servers
+    colours = colours_of(fleet)
     with style():
         figure = blank(PAGE_INCHES, TIER_INCHES * (deepest + 1) + 0.4)
         axes = figure.subplots()
-        for name, up in zip(parent, servers.get("up", ()), strict=True):
-            ends = (across[name], across[parent[name]]), (-depth[name], -depth[parent[name]])
-            axes.plot(*ends, color=LINES, linewidth=_width(up), zorder=1)
-        ups = clients.get("up", [""] * len(clients["name"]))
-        for number, (home, device, up) in enumerate(zip(clients["parent"], clients["device"], ups, strict=True)):
-            x, colour = across[f"{home}/{number}"], LABEL_COLOURS[devices.index(device) % len(LABEL_COLOURS)]
-            axes.plot((x, across[home]), (-deepest, -depth[home]), color=LINES, linewidth=_width(up) / 2, zorder=1)
-            axes.plot([x], [-deepest], "o", color=colour, markersize=4 if len(clients["name"]) < 200 else 2, zorder=2)
+
+        def lines(spots: Sequence[Spot], ups: Sequence[str], thin: float) -> None:
+            ends = [((s.x, -s.level), (servers[s.above].x, -servers[s.above].level)) for s in spots]
+            widths = [line_width(ups[s.row] if ups else "") * thin for s in spots]
+            axes.add_collection(LineCollection(ends, linewidths=widths, colors=LINES, zorder=1))
+
+        linked = [spot for spot in servers.values() if spot.above]
+        lines(linked, fleet.servers.get("up", ()), min(1.0, MANY_SERVERS / max(len(linked), 1)))
+        lines(layout.clients, fleet.clients.get("up", ()), 0.5)
+        if layout.arcs:
+            widths = [line_width(fleet.links["bandwidth"][arc.row]) for arc in layout.arcs]
+            points = [list(zip(arc.x, arc.y, strict=True)) for arc in layout.arcs]
+            axes.add_collection(LineCollection(points, linewidths=widths, colors=BESIDE, alpha=0.8, zorder=1.5))
+        size = 16 if len(layout.clients) < 200 else 4
+        dots = [colours[fleet.clients["device"][client.row]] for client in layout.clients]
+        axes.scatter([c.x for c in layout.clients], [-deepest] * len(dots), s=size, c=dots, linewidths=0, zorder=2)
         for level in range(deepest):
-            here = [name for name, at in depth.items() if at == level]
-            axes.plot([across[n] for n in here], [-level] * len(here), "s", color="#333333", markersize=5, zorder=3)
-            if _room(here, across):
-                for name in here:
-                    place, box = (across[name], -level), {"boxstyle": "square,pad=0.1", "fc": "white", "ec": "none"}
-                    axes.annotate(name, place, (0, 5), textcoords="offset points", ha="center", size=6, bbox=box)
-        rows = {
-            level: ", ".join(dict.fromkeys(tier[n] for n, at in depth.items() if at == level))
-            for level in range(deepest)
-        }
-        axes.set_yticks([-level for level in range(deepest + 1)], [*rows.values(), "client"])
-        axes.set_ylim(-deepest - 0.3, 0.45)
+            here = [spot for spot in servers.values() if spot.level == level]
+            axes.plot([s.x for s in here], [-level] * len(here), "s", color=SERVERS, markersize=5, zorder=3)
+            if names_fit(here, layout.width, PAGE_INCHES):
+                for spot in here:
+                    box = {"boxstyle": "square,pad=0.1", "fc": "white", "ec": "none"}
+                    place: Any = (spot.x, -level)
+                    axes.annotate(spot.name, place, (0, 5), textcoords="offset points", ha="center", size=6, bbox=box)
+        axes.set_yticks([-level for level in range(deepest + 1)], layout.levels)
+        axes.set_ylim(-deepest - 0.3 - 0.2 * any(min(arc.y) < -deepest for arc in layout.arcs), 0.45)
+        axes.set_xlim(-0.02 * layout.width, 1.02 * layout.width)
         axes.set_xticks([])
         axes.grid(visible=False)
         axes.tick_params(axis="y", length=0)
         axes.spines[:].set_visible(False)
-        handles = [
-            Line2D([], [], linestyle="", marker="o", color=LABEL_COLOURS[i % len(LABEL_COLOURS)])
-            for i in range(min(len(devices), 10))
-        ]
-        counts = [f"{device} ({clients['device'].count(device)})" for device in devices[: len(handles)]]
-        more = f"and {len(devices) - len(handles)} further kinds of devices" if len(devices) > len(handles) else ""
-        legend_below(figure, handles, counts, more)
+        counts, more = devices_of(fleet)
+        handles = [Line2D([], [], linestyle="", marker="o", color=colours[device]) for device in counts]
+        labels = [f"{device} ({count:,})" for device, count in counts.items()]
+        if layout.arcs:
+            handles.append(Line2D([], [], color=BESIDE))
+            labels.append(f"link beside the tree ({len(fleet.links['a']):,})")
+        legend_below(figure, handles, labels, ". ".join(filter(None, (layout.left_out, more))))
         if title:
             title_above(figure, title)
         settle(figure)
@@ -83,44 +87,32 @@ def plot(clients: Columns, servers: Columns, path: Path | str | None = None, tit
     return figure
 
 
-def _places(parent: Mapping[str, str], homes: Sequence[str]) -> dict[str, float]:
-    """Where everybody stands from left to right: clients side by side, servers above the middle of what is below them."""
-    below: dict[str, list[str]] = {}
-    for name, above in parent.items():
-        below.setdefault(above, []).append(name)
-    for number, home in enumerate(homes):
-        below.setdefault(home, []).append(f"{home}/{number}")
-    places: dict[str, float] = {}
-
-    def put(name: str, start: float) -> float:
-        children = below.get(name, ())
-        end = start
-        for child in children:
-            if child in below or child in parent:
-                end = put(child, end)
-            else:
-                places[child] = end + 0.5
-                end += 1
-        end = max(end, start + 1)
-        places[name] = (start + end) / 2
-        return end
-
-    put(CLOUD, 0.0)
-    return places
+def colours_of(fleet: FleetTables) -> dict[str, str]:
+    """A colour for each kind of device of the clients."""
+    devices = dict.fromkeys(fleet.clients["device"])
+    return {device: LABEL_COLOURS[number % len(LABEL_COLOURS)] for number, device in enumerate(devices)}
 
 
-def _room(servers: Sequence[str], across: Mapping[str, float]) -> bool:
-    """Whether the names of servers of a tier fit side by side."""
-    places = sorted(across[name] for name in servers)
+def devices_of(fleet: FleetTables) -> tuple[dict[str, int], str]:
+    """How many clients have each kind of device, for as many kinds as a legend names, and a word on further ones."""
+    counts: dict[str, int] = {}
+    for device in fleet.clients["device"]:
+        counts[device] = counts.get(device, 0) + 1
+    left = len(counts) - MOST_DEVICES
+    return dict(
+        itertools.islice(counts.items(), MOST_DEVICES)
+    ), f"And {left} further kinds of devices" if left > 0 else ""
+
+
+def names_fit(servers: Sequence[Spot], width: float, inches: float) -> bool:
+    """Whether the names of servers of a level fit side by side in a picture so many inches wide."""
+    places = sorted(spot.x for spot in servers)
     nearest = min((b - a for a, b in itertools.pairwise(places)), default=math.inf)
-    return nearest / max(across.values()) * PAGE_INCHES > LETTER_INCHES * max(map(len, servers))
+    return nearest / width * inches > LETTER_INCHES * max(len(spot.name) for spot in servers)
 
 
-def _width(up: str) -> float:
-    """The width of a line by its bandwidth: one point more for each power of ten above 1 Mbit/s."""
-    if not up:
+def line_width(rate: str) -> float:
+    """The width of a line by its bandwidth, in points: 0.6 more for each power of ten above 1 Mbit/s."""
+    if not rate:
         return 0.6
-    rate, width = RATE.parse(up), 0.6
-    while rate > 1e6 and width < 4:
-        rate, width = rate / 10, width + 0.6
-    return width
+    return 0.6 + 0.6 * min(max(math.log10(RATE.parse(rate) / 1e6), 0.0), 5.0)

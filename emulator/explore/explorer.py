@@ -16,6 +16,7 @@ from analysis.runs import Run, load_runs, unique_labels
 from emulator import checkpoint, plugins
 from emulator.errors import HflError
 from emulator.explore.controls import Control, controls_of
+from emulator.explore.fleet_chart import FleetView, view_of
 from emulator.learning.memo import Memo
 from emulator.machine import cores
 from emulator.methods.session import Metrics
@@ -64,6 +65,16 @@ class Explorer:
     def ask(self, changes: Sequence[str], wanted: Callable[[], bool]) -> Future[list[Answer]]:
         """Replays all runs with these changes, after whatever is under way; gives up when it is not ``wanted`` any more."""
         return self._thread.submit(self._answer, list(changes), wanted)
+
+    def fleet(self, number: int, changes: Sequence[str], wanted: Callable[[], bool]) -> Future[FleetView]:
+        """Who takes part in a run with these changes, after whatever is under way."""
+
+        def view() -> FleetView:
+            if not wanted():
+                raise SupersededError
+            return view_of(self.sources[number].what_if(changes).loaded.scenario)
+
+        return self._thread.submit(view)
 
     def _answer(self, changes: Sequence[str], wanted: Callable[[], bool]) -> list[Answer]:
         if self._memo is None:

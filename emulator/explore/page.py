@@ -14,9 +14,11 @@ from bokeh.models.ui import UIElement
 from bokeh.models.widgets import Button, CategoricalSlider, Div, Select
 from jinja2 import Template
 
+from emulator.errors import HflError
 from emulator.explore.charts import Charts, totals
 from emulator.explore.controls import Control, changes_of, useless
 from emulator.explore.explorer import Answer, Explorer, SupersededError, Training
+from emulator.explore.fleet_chart import FleetChart, FleetView
 from emulator.replay import Source, describe_missing
 from emulator.whatif import ChangedRun
 
@@ -33,6 +35,7 @@ td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
 .ok { background: #eef5ee; } .busy { background: #f1f1f1; color: #555; }
 .ask { background: #fff3d6; } .bad { background: #fde4e1; }
 .beside { display: flex; flex-wrap: wrap; column-gap: 40px; }
+i { font-style: normal; } .mark { margin-right: 18px; }
 pre { background: #f4f4f4; padding: 8px 12px; border-radius: 4px; margin: 0; font-size: 13px; white-space: pre-wrap; }
 """
 # A script of the page itself: the browser is told to run no text as code, as a callback of Bokeh's would be.
@@ -69,6 +72,10 @@ class Page:
         self._reset = Button(label="As it was run", width=140, name="reset")
         self._copy = Button(label="Copy", width=80, name="copy", align="center")
         self._charts = Charts(explorer.labels, all(run.training for run in explorer.runs))
+        self._fleet, self._fleet_legend = FleetChart(), self._div("", "fleet-legend")
+        labels: list[Any] = list(explorer.labels)
+        self._whose = Select(options=labels, value=labels[0], width=270, name="whose", visible=len(labels) > 1)
+        self._whose.on_change("value", lambda attr, old, new: self._ask_fleet())
         self._train.on_click(self._begin_training)
         self._stop.on_click(self._stop_training)
         self._reset.on_click(self._set_back)
@@ -79,6 +86,7 @@ class Page:
         self._say("ok", "Move a slider or choose something: the run is replayed at once.")
         self._enable()
         self._draw()
+        self._ask_fleet()
 
     # What is there.
 
@@ -119,6 +127,7 @@ class Page:
         right = column(
             self._status, row(self._train, self._stop, self._progress, sizing_mode="stretch_width"),
             row(*self._charts.plots, sizing_mode="stretch_width"), self._table, row(title, self._copy), self._command,
+            self._div("<h2>Fleet</h2>", "fleet"), self._whose, self._fleet_legend, self._fleet.plot,
             sizing_mode="stretch_width", styles={"padding-left": "12px"},
         )  # fmt: skip
         return column(head, row(controls, right, sizing_mode="stretch_width"), sizing_mode="stretch_width")
@@ -159,6 +168,7 @@ class Page:
             self._train.visible = False
             self._say("ok", "The world as it was.")
             self._draw()
+            self._ask_fleet()
             return
         self._say("busy", "Replaying …")
         asked = self._explorer.ask(changes, lambda: self._version == version)
@@ -197,6 +207,32 @@ class Page:
             reused = f"all {count:,} trainings reused" if self._explorer.runs[0].training else "a run without training"
             self._say("ok", f"Replayed in {took:.2f} s; {reused}.")
         self._draw()
+        self._ask_fleet()
+
+    def _ask_fleet(self) -> None:
+        """Draws the fleet once nothing else is to be worked out: curves come first."""
+        version, whose = self._version, str(self._whose.value)
+
+        def wanted() -> bool:
+            return (self._version, self._whose.value) == (version, whose)
+
+        def show(done: Future[FleetView]) -> None:
+            if not wanted():
+                return
+            try:
+                view = done.result()
+            except (SupersededError, CancelledError):
+                return
+            except HflError:  # the status says what is wrong with this world
+                self._fleet_legend.text = (
+                    "<p class='quiet'>The fleet of this world cannot be shown; this is the last one.</p>"
+                )
+                return
+            self._fleet.show(view)
+            self._fleet_legend.text = view.legend
+
+        asked = self._explorer.fleet(self._explorer.labels.index(whose), self._changes(), wanted)
+        asked.add_done_callback(lambda done: self._document.add_next_tick_callback(partial(show, done)))
 
     # Training.
 

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
-from emulator.scenario.link_schema import Jitter, Link
+from emulator.scenario.link_schema import DirectLink, Imperfect, Jitter, Link
 from emulator.scenario.roster import Each, at
 from emulator.units import RATE, TIME
 from emulator.world.fleet import CLOUD, Fleet
 
 Columns = dict[str, list[str]]
+
+
+def tables(fleet: Fleet) -> dict[str, Columns]:
+    """All that there is to say of a fleet: its clients, its servers, and its links beside the tree."""
+    return {"clients": client_columns(fleet), "servers": server_columns(fleet), "links": link_columns(fleet)}
 
 
 def client_columns(fleet: Fleet) -> Columns:
@@ -58,13 +64,30 @@ def server_columns(fleet: Fleet) -> Columns:
         "down": [RATE.format(link.down) for link in links],
         "latency": [TIME.format(link.latency) for link in links],
         **_jitter_columns([link.jitter for link in links]),
-        "overhead": ["" if link.overhead == 0 else TIME.format(link.overhead) for link in links],
-        "loss": ["" if link.loss == 0 else repr(link.loss) for link in links],
+        **_losses(links),
         "trace": ["" if k.trace is None or k.trace == default else k.trace.file for k in links],
         "cell_up": ["" if cell is None else RATE.format(cell.up) for cell in cells],
         "cell_down": ["" if cell is None else RATE.format(cell.down) for cell in cells],
         "x": [_plain(server.x) for server in servers],
         "y": [_plain(server.y) for server in servers],
+    }
+    return _used(columns)
+
+
+def link_columns(fleet: Fleet) -> Columns:
+    """Every link beside the tree, once, in the order in which they were given; nothing where there is none."""
+    once: dict[tuple[str, str], DirectLink] = {}
+    for (a, b), link in fleet.roster.direct.items():
+        if (b, a) not in once:
+            once[a, b] = link
+    links = list(once.values())
+    columns: Columns = {
+        "a": [a for a, _ in once],
+        "b": [b for _, b in once],
+        "bandwidth": [RATE.format(link.bandwidth) for link in links],
+        "latency": [TIME.format(link.latency) for link in links],
+        **_jitter_columns([link.jitter for link in links]),
+        **_losses(links),
     }
     return _used(columns)
 
@@ -89,6 +112,13 @@ def _jitter_columns(jitters: list[Jitter | None]) -> Columns:
     if not any(jitters):
         return {}
     return {"jitter": scales, "jitter_kind": ["" if jitter is None else jitter.kind for jitter in jitters]}
+
+
+def _losses(links: Sequence[Imperfect]) -> Columns:
+    return {
+        "overhead": ["" if link.overhead == 0 else TIME.format(link.overhead) for link in links],
+        "loss": ["" if link.loss == 0 else repr(link.loss) for link in links],
+    }
 
 
 def _texts(values: Each, clients: range, write: object, zero: str | None = None) -> list[str]:

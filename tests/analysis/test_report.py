@@ -104,6 +104,51 @@ def test_the_report_of_a_run_has_everything_and_needs_nothing(tmp_path: Path) ->
     assert report([folder]) == text
 
 
+def write_fleet(folder: Path, device: str = "laptop") -> None:
+    """Two clients behind an edge."""
+    clients = {"name": "client-0\nclient-1", "parent": "edge-0\nedge-0", "device": f"{device}\n{device}"}
+    servers = {"name": "edge-0", "parent": "cloud", "tier": "edge", "up": "1 Gbit/s"}
+    write_json(folder / "fleet.json", {"clients": clients, "servers": servers, "links": {}})
+
+
+def fleet_part(page: str) -> str:
+    """The section about fleets."""
+    return page[page.index('<section id="fleet">') : page.index('<section id="scenario">')]
+
+
+def test_the_fleet_of_a_run_is_drawn_and_listed(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", scenario={"topology": {"links": {"access": {"trace": {"file": "lte-like"}}}}})
+    assert "has no fleet.json" in fleet_part(report([folder]))
+    write_fleet(folder, EVIL)
+    part = fleet_part(report([folder]))
+    page = Page(part)
+    assert page.tags.count("svg") == 1
+    assert not {"script", "img"} & set(page.tags)
+    titles = [text for text in page.texts if text in ("Servers", "Kinds of clients", "Clients")]
+    assert titles == ["Servers", "Kinds of clients", "Clients"]
+    assert page.texts.count("client-1") == 1
+    assert "clients' links: lte-like" in "".join(page.texts)
+
+
+def test_a_study_shows_each_different_fleet_once_and_who_has_it(tmp_path: Path) -> None:
+    study = write_study(tmp_path / "s")
+    for run in ("a_seed-0", "a_seed-1", "b_seed-0"):
+        write_fleet(study / run)
+    part = fleet_part(report([study]))
+    assert Page(part).tags.count("svg") == 1
+    assert "A (seed 0), B: servers by tier" in part
+    assert "differ by seed" not in part
+    write_fleet(study / "b_seed-0", "jetson-nano")
+    part = fleet_part(report([study]))
+    assert Page(part).tags.count("svg") == 2
+    assert "Kinds of clients, A (seed 0)" in part
+    assert "Kinds of clients, B" in part
+    write_fleet(study / "a_seed-1", "android-mid")
+    part = fleet_part(report([study]))
+    assert Page(part).tags.count("svg") == 2
+    assert "Fleets differ by seed: shown is that of the first one." in part
+
+
 def test_what_stands_in_names_and_notes_is_escaped(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", label=EVIL, name=EVIL, scenario={"notes": EVIL, "name": EVIL})
     (folder / "energy.csv").write_text((folder / "energy.csv").read_text().replace("pi-0", '"<b>bold</b>"'))

@@ -236,6 +236,20 @@ def test_the_command_is_copied_and_what_is_slipped_in_does_not_run(driver: Any, 
         assert driver.execute_script("return window.ran") is None, name
 
 
+@pytest.mark.skipif(os.name != "posix", reason="needs signals")
+def test_the_fleet_is_that_of_the_world_that_is_asked_for(driver: Any, page: str) -> None:
+    visitor = Visitor(driver, page)
+    visitor.until(lambda: "raspberry-pi-4b (8)" in visitor.model("fleet-legend", "text"))
+    names = "return Array.from(Bokeh.documents[0].get_model_by_name('fleet-servers').data.name)"
+    assert driver.execute_script(names) == ["cloud", "edge-0", "edge-1"]
+    assert not visitor.model("whose", "visible")
+    visitor.choose("topology.devices", "laptop")
+    visitor.until(lambda: "laptop (8)" in visitor.model("fleet-legend", "text"))
+    visitor.inside("reset", "button").click()
+    visitor.until(lambda: "raspberry-pi-4b (8)" in visitor.model("fleet-legend", "text"))
+    assert complaints(driver) == []
+
+
 ELSEWHERE = """<!doctype html><title>elsewhere</title><body><script>
 const here = "PAGE", found = {};
 const note = (name, promise) => promise.then((value) => found[name] = value, (error) => found[name] = "refused");
