@@ -33,7 +33,7 @@ class Spot:
 
 @dataclass(frozen=True)
 class Arc:
-    """A link beside the tree, by its row in the table of links, as a line through points."""
+    """What joins two nodes beside the tree, by its row in the table of links or among handovers, as a line through points."""
 
     row: int
     x: tuple[float, ...]
@@ -49,7 +49,8 @@ class Layout:
 
     servers: dict[str, Spot]
     clients: list[Spot]
-    arcs: list[Arc]
+    arcs: list[Arc]  # links beside the tree
+    handovers: list[Arc]  # between servers
     levels: list[str]
     width: float
     left_out: str
@@ -86,7 +87,9 @@ def lay_out(fleet: FleetTables) -> Layout:
         clients.append(Spot(fleet.clients["name"][number], number, across[f"{home}/{place}"], deepest, home))
     tiers = {CLOUD: CLOUD, **dict(zip(names, fleet.servers.get("tier", ()), strict=True))}
     levels = [", ".join(dict.fromkeys(tiers[n] for n, at in depth.items() if at == level)) for level in range(deepest)]
-    arcs = _arcs(fleet, {**servers, **{client.name: client for client in clients}}, width)
+    ends = list(zip(fleet.links.get("a", ()), fleet.links.get("b", ()), strict=True))
+    arcs = _arcs(ends, {**servers, **{client.name: client for client in clients}}, width, 0.12)
+    handovers = _arcs(list(fleet.handovers()), servers, width, 0.3)
     counts = (
         (len(fleet.clients["name"]) - len(clients), len(fleet.clients["name"]), "clients"),
         (len(names) - len(servers) + 1, len(names), "servers"),
@@ -94,7 +97,13 @@ def lay_out(fleet: FleetTables) -> Layout:
     )
     missing = [f"{left:,} of {of:,} {what}" for left, of, what in counts if left]
     return Layout(
-        servers, clients, arcs, [*levels, "client"], width, f"Not drawn: {', '.join(missing)}" if missing else ""
+        servers,
+        clients,
+        arcs,
+        handovers,
+        [*levels, "client"],
+        width,
+        f"Not drawn: {', '.join(missing)}" if missing else "",
     )
 
 
@@ -145,13 +154,12 @@ def _places(parent: Mapping[str, str], homes: Sequence[str]) -> tuple[dict[str, 
     return places, put(CLOUD, 0.0)
 
 
-def _arcs(fleet: FleetTables, spots: Mapping[str, Spot], width: float) -> list[Arc]:
-    """Links beside the tree whose ends have places. They bend downwards: names stand above servers."""
-    ends = zip(fleet.links.get("a", ()), fleet.links.get("b", ()), strict=True)
+def _arcs(ends: Sequence[tuple[str, str]], spots: Mapping[str, Spot], width: float, least: float) -> list[Arc]:
+    """Arcs between pairs whose ends have places. They bend downwards, by ``least`` or more: names stand above servers."""
     placed = [(row, spots[a], spots[b]) for row, (a, b) in enumerate(ends) if a in spots and b in spots]
     found = []
     for row, a, b in _evenly(placed, MOST_LINKS):
-        bend = 0.12 + 0.33 * abs(a.x - b.x) / width
+        bend = least + 0.33 * abs(a.x - b.x) / width
         steps = [i / (ARC_POINTS - 1) for i in range(ARC_POINTS)]
         x = tuple(a.x + (b.x - a.x) * t for t in steps)
         y = tuple(-(a.level + (b.level - a.level) * t) - bend * 4 * t * (1 - t) for t in steps)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from analysis.runs import Run
@@ -35,11 +35,27 @@ _NUMBER = re.compile(r"[-_ ]?\d+$")
 
 @dataclass(frozen=True)
 class FleetTables:
-    """The columns of a fleet, of one length in each table. Tables without rows have none; servers come after their parents."""
+    """The columns of a fleet, of one length in each table. Tables without rows have none; servers come after their parents.
+
+    ``moves``: from when on which client is behind which server, in the order of time.
+    """
 
     clients: Columns
     servers: Columns
     links: Columns
+    moves: Columns = field(default_factory=dict)
+
+    def handovers(self) -> dict[tuple[str, str], int]:
+        """How often clients moved from one server to another, in either direction; where none is in reach they only pause."""
+        last = dict(zip(self.clients["name"], self.clients["parent"], strict=True))
+        found: dict[tuple[str, str], int] = {}
+        rows = zip(*(self.moves.get(column, ()) for column in ("client", "time", "parent")), strict=True)
+        for client, time, parent in rows:
+            if parent and parent != last[client] and TIME.parse(time) > 0:
+                pair = (parent, last[client]) if (parent, last[client]) in found else (last[client], parent)
+                found[pair] = found.get(pair, 0) + 1
+            last[client] = parent or last[client]
+        return found
 
     def below(self) -> dict[str, int]:
         """How many clients there are below each server."""
@@ -101,6 +117,11 @@ def tables_of(fleet: FleetTables, whose: str = "") -> tuple[TextTable, ...]:
         links = {**fleet.links, "between": [tier.get(a, "client") for a in fleet.links["a"]]}
         every = _each(f"Links beside the tree{title}", fleet.links)
         tables.append(every or _kinds(f"Kinds of links beside the tree{title}", links, ("between",)))
+    if handovers := fleet.handovers():
+        rows = tuple((a, b, f"{count:,}") for (a, b), count in sorted(handovers.items(), key=lambda each: -each[1]))
+        left = f", the first {MOST_KINDS} of {len(rows)} pairs" if len(rows) > MOST_KINDS else ""
+        header = ("between", "and", "handovers")
+        tables.append(TextTable(f"Handovers{title}{left}", header, rows[:MOST_KINDS], (False, False, True)))
     tables.append(_kinds(f"Kinds of clients{title}", fleet.clients, ("device",)))
     every = _each(f"Clients{title}", fleet.clients)
     return tuple(tables) if every is None else (*tables, every)

@@ -57,9 +57,8 @@ class Scale:
     owners: bool = True  # whether samples may belong to somebody
     clusters: bool = False  # whether clients belong to true clusters
     tiers: Mapping[str, Sequence[int]] = field(default_factory=dict)  # clients below each server of every tier
-    neighbourhoods: Mapping[str, int] = field(
-        default_factory=dict
-    )  # parts into which direct links join a tier's servers
+    neighbourhoods: Mapping[str, int] = field(default_factory=dict)  # parts into which direct links join a tier
+    moving: bool = False  # whether clients move between servers
 
     @property
     def largest_edge(self) -> int:

@@ -5,7 +5,7 @@ A run folder holds ``scenario.yaml`` (resolved), ``manifest.json`` (how it was m
 (who stands where in groups that have headers, see `emulator.grouping.topology`), a CSV file for each table that the method or
 the attack declares and has filled (`emulator.tables`), ``recovered.npy`` (images that an attacker recovered, see
 `emulator.methods.attacks`), ``ledger.parquet`` (everything that happened), ``energy.csv`` (each client's seconds and joules by
-state), ``fleet.json`` (every client, server and link beside the tree, as ``hfl fleet`` shows them), ``memory.json`` (small
+state), ``fleet.json`` (every client, server, link beside the tree and move, as ``hfl fleet`` shows them), ``memory.json`` (small
 results, see `emulator.checkpoint`) and ``summary.json``.
 All but the manifest are the same, byte for byte, for the same scenario and versions, whether or not the run was interrupted.
 ``summary.json`` is written last and says whether the run is complete; `emulator.run_folder` has more on it.
@@ -40,7 +40,6 @@ from emulator.scenario import Scenario
 from emulator.scenario.declared import tables_of
 from emulator.scenario.inputs import inputs_of
 from emulator.standing import last_within, mean_of_last
-from emulator.world.fleet import Fleet
 from emulator.world.fleet_columns import tables
 from emulator.world.world import World
 
@@ -84,10 +83,10 @@ def write_energy(path: Path, ledger_file: Path, world: World) -> None:
         pyarrow.csv.write_csv(table, file, style)
 
 
-def fleet_json(fleet: Fleet) -> dict[str, dict[str, str]]:
+def fleet_json(world: World) -> dict[str, dict[str, str]]:
     """``fleet.json``: columns of `emulator.world.fleet_columns` as texts with a line for each row; there may be a million."""
     packed = {}
-    for name, columns in tables(fleet).items():
+    for name, columns in tables(world.fleet, world.movements, world.now).items():
         packed[name] = {c: "\n".join([cell.replace("\n", " ") for cell in cells]) for c, cells in columns.items()}
     return packed
 
@@ -107,7 +106,7 @@ def write_results(folder: Path, session: Session) -> None:
         with replacing(folder / run_folder.IMAGES) as aside:
             np.save(aside, np.stack(session.images), allow_pickle=False)
     session.world.ledger.write(folder / run_folder.LEDGER)
-    write_json(folder / run_folder.FLEET, fleet_json(session.world.fleet))
+    write_json(folder / run_folder.FLEET, fleet_json(session.world))
     write_energy(folder / run_folder.ENERGY, folder / run_folder.LEDGER, session.world)
 
 

@@ -17,7 +17,7 @@ from emulator.units import RATE
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LINES, BESIDE, SERVERS = "#999999", "#D55E00", "#333333"
+LINES, BESIDE, SERVERS, HANDOVERS = "#999999", "#D55E00", "#333333", "#0072B2"
 LETTER_INCHES = 0.06  # about what a letter of a name takes
 TIER_INCHES = 0.9
 MANY_SERVERS = 30  # whose lines are as wide as they come; those of more are narrower
@@ -54,6 +54,13 @@ def plot(fleet: FleetTables, path: Path | str | None = None, title: str | None =
             widths = [line_width(fleet.links["bandwidth"][arc.row]) for arc in layout.arcs]
             points = [list(zip(arc.x, arc.y, strict=True)) for arc in layout.arcs]
             axes.add_collection(LineCollection(points, linewidths=widths, colors=BESIDE, alpha=0.8, zorder=1.5))
+        counts_of = list(fleet.handovers().values())
+        if layout.handovers:
+            widths = [0.8 + 0.5 * math.log10(counts_of[arc.row]) for arc in layout.handovers]
+            points = [list(zip(arc.x, arc.y, strict=True)) for arc in layout.handovers]
+            axes.add_collection(
+                LineCollection(points, linewidths=widths, colors=HANDOVERS, linestyles="dashed", zorder=1.5)
+            )
         size = 16 if len(layout.clients) < 200 else 4
         dots = [colours[fleet.clients["device"][client.row]] for client in layout.clients]
         axes.scatter([c.x for c in layout.clients], [-deepest] * len(dots), s=size, c=dots, linewidths=0, zorder=2)
@@ -78,6 +85,9 @@ def plot(fleet: FleetTables, path: Path | str | None = None, title: str | None =
         if layout.arcs:
             handles.append(Line2D([], [], color=BESIDE))
             labels.append(f"link beside the tree ({len(fleet.links['a']):,})")
+        if layout.handovers:
+            handles.append(Line2D([], [], color=HANDOVERS, linestyle="dashed"))
+            labels.append(f"handovers ({sum(counts_of):,})")
         legend_below(figure, handles, labels, ". ".join(filter(None, (layout.left_out, more))))
         if title:
             title_above(figure, title)

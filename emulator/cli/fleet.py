@@ -15,6 +15,7 @@ from emulator.files import write_text
 from emulator.scenario.fleet_table import write_table
 from emulator.scenario.load import Loaded
 from emulator.scenario.roster import describe
+from emulator.units import TIME
 
 if TYPE_CHECKING:
     from analysis.fleets import Columns, FleetTables
@@ -26,7 +27,7 @@ CLIENTS, SERVERS, LINKS, SCENARIO = "clients.csv", "servers.csv", "links.csv", "
 def fleet(
     name: ScenarioArgument,
     changes: SetOption = None,
-    rows: Annotated[int, typer.Option("--rows", min=0, help="Clients to show; 0 shows all.")] = 20,
+    rows: Annotated[int, typer.Option("--rows", min=0, help="Rows of each table to show; 0 shows all.")] = 20,
     csv: Annotated[
         Path | None,
         typer.Option(
@@ -40,23 +41,26 @@ def fleet(
     ] = None,
     plugin: PluginOption = None,
 ) -> None:
-    """Show who takes part: every server and client of a scenario, with its device and its links."""
+    """Show who takes part: every server and client of a scenario, with its device and its links, and who moves where."""
     import_plugins(plugin)
     from analysis.fleets import FleetTables
     from emulator.world.fleet import Fleet
-    from emulator.world.fleet_columns import tables, unwritable
+    from emulator.world.fleet_columns import SHOWN_S, tables, unwritable
+    from emulator.world.movements import movements
 
     loaded = scenario.load(name, scenario.sharing(name, changes or (), training=False), training=False)
     topology = loaded.scenario.topology
     with loaded.locating():
-        resolved = Fleet(topology, loaded.scenario.seed)
-    shown = FleetTables(**tables(resolved))
+        resolved, moving = Fleet(topology, loaded.scenario.seed), movements(topology, loaded.scenario.seed)
+    shown = FleetTables(**tables(resolved, moving))
     out.print(f"{escape(loaded.document.file)}: {describe(topology)}, seed {loaded.scenario.seed}")
     if shown.servers:
         _show("servers", shown.servers, rows)
     if shown.links:
         _show("links beside the tree", shown.links, rows)
     _show("clients", shown.clients, rows)
+    if shown.moves:
+        _show(f"moves until {TIME.format(SHOWN_S)}", shown.moves, rows)
     if plot is not None:
         from analysis.plots.fleet import plot as draw
 

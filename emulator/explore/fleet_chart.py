@@ -15,10 +15,22 @@ from bokeh.plotting import figure
 
 from analysis.fleet_layout import Layout, Spot, lay_out
 from analysis.fleets import Columns, FleetTables, replaced
-from analysis.plots.fleet import BESIDE, LINES, MANY_SERVERS, SERVERS, colours_of, devices_of, line_width, names_fit
+from analysis.plots.fleet import (
+    BESIDE,
+    HANDOVERS,
+    LINES,
+    MANY_SERVERS,
+    SERVERS,
+    colours_of,
+    devices_of,
+    line_width,
+    names_fit,
+)
 from emulator.scenario import Scenario
+from emulator.units import TIME
 from emulator.world.fleet import Fleet
-from emulator.world.fleet_columns import tables
+from emulator.world.fleet_columns import SHOWN_S, tables
+from emulator.world.movements import movements
 
 WIDTH_INCHES = 10.0  # about what a page gives it
 TIER_PIXELS = 85
@@ -37,9 +49,11 @@ class FleetView:
 def view_of(scenario: Scenario) -> FleetView:
     """The fleet of a scenario. Raises `InputError` where it has none."""
     topology = scenario.topology
-    fleet = FleetTables(**tables(Fleet(topology, scenario.seed)))
+    fleet = FleetTables(**tables(Fleet(topology, scenario.seed), movements(topology, scenario.seed)))
     layout, colours, below = lay_out(fleet), colours_of(fleet), fleet.below()
     servers, clients = list(layout.servers.values()), layout.clients
+    handovers = fleet.handovers()
+    pairs = list(handovers)
     thin = min(1.0, MANY_SERVERS / len(servers))
     linked = [(s, fleet.servers, 1.5 * thin) for s in servers if s.above] + [(c, fleet.clients, 0.8) for c in clients]
     shown = [s for level in range(layout.deepest) for s in _named(layout, level)]
@@ -56,6 +70,12 @@ def view_of(scenario: Scenario) -> FleetView:
             "name": [f"{_cell(fleet.links, 'a', arc.row)} – {_cell(fleet.links, 'b', arc.row)}" for arc in layout.arcs],
             "about": [_about(fleet.links, arc.row) for arc in layout.arcs],
         },
+        "handovers": {
+            "xs": [list(arc.x) for arc in layout.handovers],
+            "ys": [list(arc.y) for arc in layout.handovers],
+            "name": [" – ".join(pairs[arc.row]) for arc in layout.handovers],
+            "about": [f"{handovers[pairs[arc.row]]:,} handovers" for arc in layout.handovers],
+        },
         "servers": _spots(servers)
         | {"about": [f"{below[s.name]:,} clients below, {_about(fleet.servers, s.row)}".rstrip(", ") for s in servers]},
         "clients": _spots(clients)
@@ -69,6 +89,8 @@ def view_of(scenario: Scenario) -> FleetView:
     entries = [(colours[device], "●", f"{device} ({count:,})") for device, count in counts.items()]
     if layout.arcs:
         entries.append((BESIDE, "━", f"links beside the tree ({len(fleet.links['a']):,})"))
+    if layout.handovers:
+        entries.append((HANDOVERS, "┅", f"handovers until {TIME.format(SHOWN_S)} ({sum(handovers.values()):,})"))
     marks = "".join(f"<span class='mark'><i style='color:{c}'>{m}</i> {html.escape(t)}</span>" for c, m, t in entries)
     notes = (layout.left_out, more, replaced(topology.links.model_dump(mode="json")))
     said = "".join(f"<p class='quiet'>{html.escape(note)}</p>" for note in notes if note)
@@ -80,7 +102,8 @@ class FleetChart:
 
     def __init__(self) -> None:
         kinds: dict[str, tuple[str, ...]] = {
-            "lines": ("xs", "ys", "width"), "arcs": ("xs", "ys", "width", "name", "about"), "names": ("x", "y", "name"),
+            "lines": ("xs", "ys", "width"), "arcs": ("xs", "ys", "width", "name", "about"),
+            "handovers": ("xs", "ys", "name", "about"), "names": ("x", "y", "name"),
             "servers": ("x", "y", "name", "about"), "clients": ("x", "y", "name", "about", "colour"),
         }  # fmt: skip
         self._sources = {
@@ -101,11 +124,12 @@ class FleetChart:
         of, plot = self._sources, self.plot
         plot.multi_line("xs", "ys", source=of["lines"], line_width="width", color=LINES)
         arcs = plot.multi_line("xs", "ys", source=of["arcs"], line_width="width", color=BESIDE, alpha=0.8)
+        moves = plot.multi_line("xs", "ys", source=of["handovers"], line_width=1.5, line_dash="dashed", color=HANDOVERS)
         dots = plot.scatter("x", "y", source=of["clients"], size=7, color="colour", line_color=None)
         squares = plot.scatter("x", "y", source=of["servers"], size=9, marker="square", color=SERVERS)
         plot.text("x", "y", text="name", source=of["names"], text_align="center", y_offset=-6, text_font_size="11px",
                   background_fill_color="white", background_fill_alpha=0.8)  # fmt: skip
-        renderers: list[Any] = [arcs, dots, squares]
+        renderers: list[Any] = [arcs, moves, dots, squares]
         plot.add_tools(HoverTool(renderers=renderers, tooltips=[("", "@name"), ("", "@about")]))
 
     def show(self, view: FleetView) -> None:
@@ -117,7 +141,7 @@ class FleetChart:
             levels = [-level for level in range(len(layout.levels))]
             plot.yaxis.ticker = FixedTicker(ticks=levels)
             plot.yaxis.major_label_overrides = dict(zip(levels, layout.levels, strict=True))
-            low = min([-layout.deepest, *(min(arc.y) for arc in layout.arcs)]) - 0.2
+            low = min([-layout.deepest, *(min(arc.y) for arc in (*layout.arcs, *layout.handovers))]) - 0.2
             for given, (start, end) in ((plot.x_range, (-0.02, 1.02)), (plot.y_range, (low, 0.4))):
                 scale = layout.width if given is plot.x_range else 1.0
                 given.update(start=start * scale, end=end * scale, reset_start=start * scale, reset_end=end * scale)

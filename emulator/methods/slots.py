@@ -93,6 +93,8 @@ class GroupSlots(MethodParams):
         if wrong:
             yield "aggregator", wrong
             return
+        if scale.moving and self.aggregator == ANY_EDGE:
+            yield "aggregator", "clients that move are served by the server that they are behind; say 'edge' or 'cloud'"
         here = min(self.places(scale))
         smallest = self.formation.smallest
         if self.formation.plugin.facts.per_class and not self.estimator.plugin.facts.per_class:

@@ -108,6 +108,7 @@ def scale_of(scenario: Scenario) -> Scale:
         smallest_edge=min(tiers.get(EDGE) or lowest[lowest > 0].tolist()),
         tiers=tiers,
         neighbourhoods=neighbourhoods(roster.tiers, roster.neighbours),
+        moving=scenario.topology.movement is not None,
         classes=scenario.data.set.classes,
         train_samples=None if total is None else total - _public_samples(scenario),
         public=scenario.data.public,

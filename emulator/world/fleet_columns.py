@@ -11,13 +11,23 @@ from emulator.scenario.link_schema import DirectLink, Imperfect, Jitter, Link
 from emulator.scenario.roster import Each, at
 from emulator.units import RATE, TIME
 from emulator.world.fleet import CLOUD, Fleet
+from emulator.world.movements import Movements
 
 Columns = dict[str, list[str]]
 
 
-def tables(fleet: Fleet) -> dict[str, Columns]:
-    """All that there is to say of a fleet: its clients, its servers, and its links beside the tree."""
-    return {"clients": client_columns(fleet), "servers": server_columns(fleet), "links": link_columns(fleet)}
+SHOWN_S = 3600.0  # emulated seconds from the start whose moves are shown of a fleet that no run has played
+MOST_MOVES = 100_000  # of those rows
+
+
+def tables(fleet: Fleet, moving: Movements, until_s: float = SHOWN_S) -> dict[str, Columns]:
+    """All that there is to say of a fleet: its clients, its servers, its links beside the tree, and who moves where."""
+    return {
+        "clients": client_columns(fleet),
+        "servers": server_columns(fleet),
+        "links": link_columns(fleet),
+        "moves": move_columns(fleet, moving, until_s),
+    }
 
 
 def client_columns(fleet: Fleet) -> Columns:
@@ -90,6 +100,25 @@ def link_columns(fleet: Fleet) -> Columns:
         **_losses(links),
     }
     return _used(columns)
+
+
+def move_columns(fleet: Fleet, moving: Movements, until_s: float) -> Columns:
+    """From when on which client is behind which server (none in reach: an empty text), in the order of time; at most so many."""
+    moves: list[tuple[float, int, str]] = []
+    for client, path in moving.paths.items():
+        now_s, own = 0.0, 0
+        if path.at(0.0) != fleet.home(client):
+            moves.append((0.0, client, path.at(0.0)))
+        while (now_s := path.next_change(now_s)) <= until_s and own < MOST_MOVES:
+            moves.append((now_s, client, path.at(now_s)))
+            own += 1
+    moves = sorted(moves)[:MOST_MOVES]
+    columns: Columns = {
+        "client": [fleet.client_names[client] for _, client, _ in moves],
+        "time": [TIME.format(round(instant_s, 3)) for instant_s, _, _ in moves],
+        "parent": [server for _, _, server in moves],
+    }
+    return columns if moves else {}
 
 
 def unwritable(fleet: Fleet) -> str:

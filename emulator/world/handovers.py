@@ -116,15 +116,13 @@ class Handovers:
             self._last[client] = ends[1]
             over.succeed()
 
-    def concerned(self, *nodes: str) -> list[int]:
-        """The clients among these nodes that move."""
-        numbers = [self._fleet.number(node) for node in nodes]
-        return [n for n in numbers if n is not None and n in self._movements.paths]
-
     def send(self, world: World, sender: str, receiver: str, size_bytes: int, tag: Tag, via: str) -> Steps:
-        """A transfer from or to a client that moves; returns whether it arrived. See `World.send`."""
-        how, movers = self._movements.how, self.concerned(sender, receiver)
-        assert how is not None
+        """A transfer in a world in which clients move; returns whether it arrived. See `World.send`.
+
+        Those of clients that stay go the same way, so that nothing depends on whether a client will move some day.
+        """
+        numbers = (self._fleet.number(sender), self._fleet.number(receiver))
+        movers = [n for n in numbers if n is not None and n in self._movements.paths]
         places = (sender, receiver, (tag.round, tag.group))
         parts: list[Part] = []  # that have gone another way already
         arrived = False

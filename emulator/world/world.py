@@ -134,7 +134,7 @@ class World(Presence):
             return _then(
                 self.network.transfer(route, size_bytes), lambda: self._book_transfer(route, start, size_bytes, tag)
             )
-        if self.movements.paths and self.handovers.concerned(sender, receiver):
+        if self.movements.paths:
             return self.env.process(self.handovers.send(self, sender, receiver, size_bytes, tag, via))
         return self.carry(sender, receiver, size_bytes, tag, via)
 
