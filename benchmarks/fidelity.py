@@ -3,6 +3,7 @@
     python benchmarks/fidelity.py [--only single equal trips round] [--referees ns3 kernel simgrid]    compares now
     python benchmarks/fidelity.py --recorded                                      compares with what was recorded
     python benchmarks/fidelity.py --record                                        compares now, and records it
+    python benchmarks/fidelity.py --recorded --plot FILE                          draws all flows in the order of their ends
 
 The cases are in ``benchmarks/referees/cases.py``, the referees beside it (README.md there). ns-3 is installed into an environment
 of its own; the kernel's TCP needs root; SimGrid needs Debian's python3-simgrid. A referee that is missing is skipped, and a line
@@ -30,7 +31,9 @@ from typing import Any
 
 import simpy
 
+from analysis.plots.style import check_path
 from emulator.contracts.world import Transport
+from emulator.errors import InputError
 from emulator.learning.memo import default_path
 from emulator.rng import stream
 from emulator.world.carriage import Carriage
@@ -44,6 +47,7 @@ RECORDED = REFEREES / "recorded"
 sys.path += [str(HERE), str(REFEREES)]
 
 from cases import GROUPS, Json  # noqa: E402
+from order_statistics import Repeats, plot  # noqa: E402
 from peers import SkippedError, System, last_words, python_of  # noqa: E402
 
 NS3 = System("ns-3 3.44", "", ("ns3==3.44.post0",))
@@ -87,10 +91,26 @@ def shown(order: Sequence[float]) -> list[float]:
     return list(order) if len(order) == 1 else [order[0], order[(len(order) - 1) // 2], order[-1]]
 
 
+def as_tcp(case: Json) -> list[list[float]]:
+    """What the emulator says of a case with TCP, by seed."""
+    model = tcp(TcpParams())
+    return [ours(case, model, seed) for seed in range(SEEDS if len(case["flows"]) > 1 else 1)]
+
+
 def emulated(case: Json) -> tuple[list[float], list[float]]:
     """What the emulator says of a case, as `shown`: as TCP, and as a fluid."""
-    model, seeds = tcp(TcpParams()), range(SEEDS if len(case["flows"]) > 1 else 1)
-    return shown(by_order(ours(case, model, seed) for seed in seeds)), shown(by_order([ours(case, Transport())]))
+    return shown(by_order(as_tcp(case))), shown(by_order([ours(case, Transport())]))
+
+
+def order_statistics(answers: Mapping[str, Mapping[str, Sequence[Json]]]) -> dict[str, dict[str, Repeats]]:
+    """By case of several flows: the seconds of all by repeat, as packet referees answered and as the emulator says."""
+    found: dict[str, dict[str, Repeats]] = {}
+    for group, by_referee in answers.items():
+        for place, (name, case) in enumerate(GROUPS[group]()):
+            if len(case["flows"]) > 1:
+                told = {who: by_referee[who][place]["output"]["repeats"] for who in PACKETS if who in by_referee}
+                found[name] = told | {"tcp": as_tcp(case), "fluid": [ours(case, Transport())]}
+    return found
 
 
 def ask(command: Sequence[str], cases: Json | list[Json]) -> Any:
@@ -180,12 +200,12 @@ def rows(group: str, answers: Mapping[str, Sequence[Json]]) -> Iterable[str]:
     yield f"| {group} | tcp, s | {''.join(f'{name}, s | tcp, % | fluid, % | ' for name in packets)}apart |"
     yield "|---" * (3 + 3 * len(packets)) + "|"
     for place, (name, case) in enumerate(GROUPS[group]()):
-        as_tcp, as_fluid = emulated(case)
-        cells, found = [name, seconds(as_tcp)], []
+        tcp_s, fluid_s = emulated(case)
+        cells, found = [name, seconds(tcp_s)], []
         for referee in packets:
             measured = shown(by_order(answers[referee][place]["output"]["repeats"]))
             found.append(measured)
-            cells += [seconds(measured), percent(off(as_tcp, measured)), percent(off(as_fluid, measured))]
+            cells += [seconds(measured), percent(off(tcp_s, measured)), percent(off(fluid_s, measured))]
         apart = [abs(a / b - 1) for a, b in zip(*found, strict=True)] if len(found) == 2 else []
         cells.append(f"{100 * max(apart):.0f} %" if apart and max(apart) > APART else "")
         yield f"| {' | '.join(cells)} |"
@@ -210,11 +230,20 @@ def main() -> None:
     parser.add_argument(
         "--envs", type=Path, default=default_path().parent / "referees", help="folder of the environments"
     )
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw all flows in the order of their ends")
     asked = parser.parse_args()
+    if asked.plot:
+        if asked.only == ["single"]:
+            parser.error("--plot draws cases of several flows, and --only names none")
+        try:
+            check_path(asked.plot)
+        except InputError as error:
+            parser.error(str(error))
     get = recorded if asked.recorded else partial(ask_all, envs=asked.envs.resolve())
     skipped: dict[str, str] = {}
+    told: dict[str, dict[str, Sequence[Json]]] = {}
     for group in asked.only:
-        answers: dict[str, Sequence[Json]] = {}
+        answers = told[group] = {}
         for referee in [name for name in asked.referees if name not in skipped]:
             try:
                 answers[referee] = get(referee, group)
@@ -229,6 +258,8 @@ def main() -> None:
         print(flush=True)
     for referee, why in skipped.items():
         print(f"{referee}: skipped: {why}")
+    if asked.plot:
+        plot(order_statistics(told), asked.plot)
 
 
 if __name__ == "__main__":

@@ -51,8 +51,8 @@ stop: {rounds: 1}
 """
 
 
-def measured(folder: Path, scenario: Path, out: str, *changes: str) -> tuple[float, float, float, int]:
-    """Seconds of a whole command, those of the run in it, its peak memory in bytes, and the rows of its ledger."""
+def measured(folder: Path, scenario: Path, out: str, *changes: str) -> tuple[float, float, float, float, int]:
+    """Seconds of a whole command, of the run in it and of processors; its peak memory in bytes, and the rows of its ledger."""
     words = [word for change in changes for word in ("--set", change)]
     command = [sys.executable, "-m", "emulator", "run", str(scenario), "--no-training", "--out", str(folder / out)]
     began = time.perf_counter()
@@ -68,19 +68,22 @@ def measured(folder: Path, scenario: Path, out: str, *changes: str) -> tuple[flo
         raise SystemExit(errors.decode())
     run_s = json.loads((folder / out / "manifest.json").read_text())["wall_s"]
     rows = pq.ParquetFile(folder / out / "ledger.parquet").metadata.num_rows
-    return seconds, run_s, 1024 * usage.ru_maxrss, rows
+    return seconds, run_s, usage.ru_utime + usage.ru_stime, 1024 * usage.ru_maxrss, rows
 
 
 def compare_transports(folder: Path, scenario: Path, clients: int, repeats: int, changes: list[str]) -> None:
-    """Prints how many times longer TCP takes than a fluid: the whole command and the run in it, best to best."""
-    best = {"fluid": (math.inf, math.inf), "tcp": (math.inf, math.inf)}
+    """Prints how many times longer TCP takes than a fluid, best to best: the whole command, the run in it, and processors.
+
+    Seconds of processors depend least on what else runs on the machine.
+    """
+    found: dict[str, list[tuple[float, ...]]] = {"fluid": [], "tcp": []}
     for repeat in range(repeats):
-        for name, (command_s, run_s) in best.items():
-            found = measured(folder, scenario, f"{name}-{repeat}", *changes, f"topology.transport={name}")
-            best[name] = min(command_s, found[0]), min(run_s, found[1])
-    ratios = [tcp / fluid for tcp, fluid in zip(best["tcp"], best["fluid"], strict=True)]
-    told = ", ".join(f"{name} {command_s:.2f} s ({run_s:.2f} s)" for name, (command_s, run_s) in best.items())
-    print(f"{clients:,} clients, whole command (run): {told}: {ratios[0]:.2f} times ({ratios[1]:.2f} times)")
+        for name, times in found.items():
+            times.append(measured(folder, scenario, f"{name}-{repeat}", *changes, f"topology.transport={name}")[:3])
+    best = {name: [min(each) for each in zip(*times, strict=True)] for name, times in found.items()}
+    print(f"{clients:,} clients, load {os.getloadavg()[0]:.1f}")
+    for what, fluid_s, tcp_s in zip(("command", "run", "processors"), best["fluid"], best["tcp"], strict=True):
+        print(f"{what:>10}: fluid {fluid_s:.2f} s, tcp {tcp_s:.2f} s: {tcp_s / fluid_s:.2f} times")
 
 
 def main() -> None:
@@ -109,7 +112,7 @@ def main() -> None:
         for n in sizes:
             edges = max(1, n // args.per_edge)
             changes = [f"topology.clients={n}", f"topology.edges={edges}", f"stop.rounds={args.rounds}", *args.changes]
-            seconds, run_s, memory_bytes, rows = measured(folder, scenario, str(n), *changes)
+            seconds, run_s, _, memory_bytes, rows = measured(folder, scenario, str(n), *changes)
             times.append(run_s)
             each_us = run_s / n / args.rounds * 1e6
             row = f"{n:>9,} {edges:>7,} {seconds:>8.2f} {run_s:>8.2f} {rows:>10,} {each_us:>10.1f}"

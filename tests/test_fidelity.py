@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 SCRIPT = Path(__file__).parent.parent / "benchmarks" / "fidelity.py"
+PAGE = SCRIPT.parent.parent / "docs" / "validation.md"
 PACKETS = ("ns3", "kernel")
 
 
@@ -75,6 +76,16 @@ def test_the_last_of_equal_flows_is_within_4_per_cent_and_the_first_within_15(
     assert statistics.median(first) < statistics.median(abs(off["fluid"][0]) for off in found.values()) / 2
 
 
+def test_every_place_of_equal_flows_is_within_15_per_cent(fidelity: ModuleType) -> None:
+    cases = fidelity.order_statistics({"equal": {name: fidelity.recorded(name, "equal") for name in PACKETS}})
+    for name, answers in cases.items():
+        if "100 Mbit/s" not in name:
+            says = fidelity.by_order(answers["tcp"])
+            assert all(
+                abs(off) <= 0.15 for who in PACKETS for off in fidelity.off(says, fidelity.by_order(answers[who]))
+            ), name
+
+
 def test_a_round_is_within_5_per_cent_of_the_kernel_and_its_first_half_within_15(fidelity: ModuleType) -> None:
     (off,) = errors(fidelity, "kernel", "round").values()
     _, middle, last = off["tcp"]
@@ -103,3 +114,39 @@ def test_rows_say_where_packet_referees_are_apart(fidelity: ModuleType) -> None:
     answers = {name: fidelity.recorded(name, "round") for name in PACKETS}
     *_, row = fidelity.rows("round", answers)
     assert row.rstrip("| ").endswith("%")
+
+
+@pytest.mark.parametrize("group", ["single", "equal", "trips", "round"])
+def test_the_page_has_the_figures_of_this_version(fidelity: ModuleType, group: str) -> None:
+    answers = {name: fidelity.recorded(name, group) for name in PACKETS}
+    page = PAGE.read_text(encoding="utf-8").splitlines()
+    for row in fidelity.rows(group, answers):
+        assert row in page
+
+
+def test_the_picture_has_the_medians_of_every_place(fidelity: ModuleType, tmp_path: Path) -> None:
+    answers = {"trips": {name: fidelity.recorded(name, "trips") for name in PACKETS}}
+    cases = fidelity.order_statistics(answers)
+    ((name, found),) = cases.items()
+    figure = fidelity.plot(cases, tmp_path / "drawn.png")
+    assert (tmp_path / "drawn.png").read_bytes()[:4] == b"\x89PNG"
+    (axes,) = figure.axes
+    assert "".join(axes.get_title().split()) == "".join(name.split())
+    (fluid,) = map(sorted, found["fluid"])
+    assert [len(found[who]) for who in found] == [15, 5, fidelity.SEEDS, 1]
+    for who, line in zip(found, axes.lines, strict=True):
+        drawn = [float(share) * seconds for share, seconds in zip(line.get_ydata(), fluid, strict=True)]
+        assert drawn == pytest.approx(fidelity.by_order(found[who]), rel=1e-12)
+
+
+def test_a_picture_that_cannot_be_drawn_is_refused_before_anybody_is_asked(
+    fidelity: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words, why in (
+        (["--plot", "x.gif"], "must end in one of"),
+        (["--only", "single", "--plot", "x.png"], "several"),
+    ):
+        monkeypatch.setattr(sys, "argv", ["fidelity.py", *words])
+        with pytest.raises(SystemExit, match="2"):
+            fidelity.main()
+        assert why in capsys.readouterr().err

@@ -26,6 +26,7 @@ WORLDS = [
     "topology.edge_device=laptop",
     "method.group_operation={kind: secure-aggregation, a: 0 s, b: 3 s, c: 1 s}",
     "topology.links.peer={bandwidth: 1 Gbit/s}",
+    "topology.transport={kind: tcp, spread: 0.5, window: 30 kB}",
 ]
 
 

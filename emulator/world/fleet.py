@@ -157,7 +157,6 @@ class Fleet:
         servers = self._homes[1:]
         self.sites = None if latencies is None else place(latencies, CLOUD, servers, seed)
         self._devices = {server.name: find_profile(server.device) for server in roster.servers}
-        self._ways: dict[str, Numbers] = {}
 
     def standing(self, homes: Numbers) -> Fleet:
         """The same fleet with clients behind other servers: for each the place of its server in the roster."""
@@ -238,23 +237,29 @@ class Fleet:
 
     def parts(self, server: str, clients: Numbers) -> list[Numbers]:
         """The places in ``clients`` of those that a server reaches over the same links: each through what is right above it."""
-        homes = self._ways_in(server)[clients]
+        homes = self._ways_in(server, clients)
         if np.logical_and.reduce(homes == homes[0]):
             return [np.arange(len(clients))]
         order = np.argsort(homes, kind="stable")
         return np.split(order, np.flatnonzero(np.diff(homes[order])) + 1)
 
-    def _ways_in(self, server: str) -> Numbers:
-        """For each client the place of the server through which it reaches another one; -1 where that is this one itself."""
-        known = self._ways.get(server)
-        if known is None:
-            below = [server in self.roster.paths[name][1:] for name in self._homes]
-            known = self._ways[server] = np.where(np.array(below)[self.roster.home_of], self.roster.home_of, -1)
-        return known
+    @cached_property
+    def _below(self) -> dict[str, Numbers]:
+        """For each server above others, by the place of a server: that place where it is below, and -1 elsewhere."""
+        found: dict[str, Numbers] = {}
+        for number, name in enumerate(self._homes):
+            for above in self.roster.paths[name][1:]:
+                found.setdefault(above, np.full(len(self._homes), -1))[number] = number
+        return found
+
+    def _ways_in(self, server: str, clients: Numbers) -> Numbers:
+        """For each of some clients the place of the server through which it reaches another one; -1: that one itself."""
+        below = self._below.get(server)
+        return np.full(len(clients), -1) if below is None else below[self.roster.home_of[clients]]
 
     def client_routes(self, server: str, clients: Numbers, up: bool) -> ClientRoutes:
         """The routes between a server and one of its `parts`, up or down."""
-        key = (server, int(self._ways_in(server)[clients[0]]), up)
+        key = (server, int(self._ways_in(server, clients[:1])[0]), up)
         pattern = self._patterns.get(key)
         if pattern is None:
             one = self.client_names[int(clients[0])]

@@ -78,4 +78,6 @@ def _advice(device: DeviceProfile, workload: Workload, batch_size: int) -> str:
 
 
 def _mib(size_bytes: float) -> str:
-    return f"{size_bytes / 2**20:,.0f} MiB"
+    """A size to four digits, so that what is needed differs from what is there."""
+    mib = size_bytes / 2**20
+    return f"{mib:,.0f} MiB" if mib >= 1000 else f"{mib:.4g} MiB"

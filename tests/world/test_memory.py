@@ -65,6 +65,7 @@ def test_the_need_is_the_sum_of_its_parts() -> None:
     ("memory", "batch", "advice"),
     [
         ("291 MiB", 32, "a batch size of 31 would fit; otherwise give the clients devices with more memory"),
+        ("291.6 MiB", 32, "a batch size of 31 would fit; "),  # as many digits as tell it from the 292 MiB that it needs
         ("261 MiB", 32, "a batch size of 1 would fit; "),
         ("260 MiB", 1, "no batch size would fit; give the clients devices with more memory, or a profile that swaps"),
         ("50 MiB", 1, "no batch size would fit; "),

@@ -53,6 +53,33 @@ def ends(*transfers: Sent) -> list[float]:
     return [t.end_s for t in transfers]
 
 
+# The ends of these flows in the version before there were transports, to the last bit.
+BEFORE_TRANSPORTS = [
+    0.3604181818181818,
+    3.394327333333333,
+    0.5179938461538461,
+    4.370463063063062,
+    6.878181818181818,
+    4.256260606060605,
+    1.4959815261044176,
+    0.7426620689655172,
+    3.3938424242424237,
+    4.113403333333333,
+    6.310569696969696,
+    0.06399692307692308,
+]
+
+
+def test_a_fluid_is_what_it_was_before_there_were_transports() -> None:
+    rates = (1.1, 3.7, 13.0, 29.0)
+    transfers = []
+    for n in range(12):
+        numbers = sorted({n % 4, n * 5 // 3 % 4})
+        route = [leg(f"l{i}", rates[i], 0.003 * (n % 5)) for i in numbers]
+        transfers.append(Sent(0.13 * (n * 7 % 11), route, 31_415 * (n * 11 % 17 + 1)))
+    assert ends(*transfers) == BEFORE_TRANSPORTS
+
+
 @pytest.mark.parametrize("n", [1, 2, 7, 1000])
 def test_n_equal_flows_on_one_bottleneck_take_n_times_as_long(n: int) -> None:
     transfers = [Sent(0.0, [leg("cell", 8)], MB) for _ in range(n)]

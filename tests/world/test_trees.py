@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import tracemalloc
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -336,3 +337,16 @@ def test_a_server_that_is_down_between_client_and_group_loses_what_goes_through_
     trained = {r.who for r in session.world.ledger.rows if r.kind == COMPUTE}
     assert trained == {f"client-{c}" for c in range(2, 8)}
     assert session.world.send("client-0", "edge-0", 10, Tag("probe")).value is False
+
+
+def test_what_a_fleet_knows_of_its_routes_does_not_grow_with_clients_times_servers(small: Small) -> None:
+    fleet = Fleet(
+        small("topology.clients=4000", "topology.edges=400", "data.set.train_samples=60000").scenario.topology, 3
+    )
+    blocks = dict(zip(fleet.servers_at("edge")[::10], fleet.blocks_at("edge"), strict=True))
+    tracemalloc.start()
+    found = [fleet.parts(edge, block) for edge, block in blocks.items()]
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert [len(parts) for parts in found] == [1] * 400
+    assert kept < 2_000_000  # a number for each client and server would be 12.8 MB
