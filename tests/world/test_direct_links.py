@@ -62,7 +62,8 @@ def test_in_a_deep_tree_the_lowest_direct_link_is_taken(small: Small) -> None:
     loaded = small(
         "topology.edges=null",
         "topology.tiers=[{name: region, count: 2}, {name: edge, count: 4}]",
-        "topology.links.direct=[{tier: region, shape: line, bandwidth: 9 Mbit/s}, {pairs: [[edge-1, edge-2]], bandwidth: 7 Mbit/s}]",
+        "topology.links.direct=[{tier: region, shape: line, bandwidth: 9 Mbit/s}, "
+        "{pairs: [[edge-1, edge-2]], bandwidth: 7 Mbit/s}]",
     )
     assert route(loaded, "edge-1", "edge-2") == [("edge-1/to-edge-2", "edge-edge")]
     assert route(loaded, "edge-0", "edge-3") == [
