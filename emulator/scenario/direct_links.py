@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -127,7 +128,7 @@ def _of_file(file: str) -> Iterator[_Said]:
 
 
 def _link(table: FleetTable, row: int) -> DirectLink:
-    numbers = {
+    numbers: dict[str, Any] = {
         name: float(column[row])
         for name, column in table.numbers.items()
         if name != "jitter" and not np.isnan(column[row])
