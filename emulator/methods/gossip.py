@@ -57,12 +57,14 @@ class GossipParams(GroupSlots):
         parts = scale.neighbourhoods.get(self.aggregator)
         if self.aggregator in (CLOUD, ANY_EDGE):
             yield "aggregator", f"'{self.aggregator}' has no neighbours; name a tier of servers, such as 'edge'"
-        elif parts is None:
+        elif scale.servers_of(self.aggregator) == 1:
+            yield "aggregator", f"tier '{self.aggregator}' has one server, and neighbours are at least two; add servers"
+        elif parts is None and scale.servers_of(self.aggregator):  # else there is no such tier, as was said
             how = (
                 f"join them with topology.links.direct: [{{tier: {self.aggregator}, shape: ring, bandwidth: 1 Gbit/s}}]"
             )
             yield "aggregator", f"servers of tier '{self.aggregator}' have no direct links to their neighbours; {how}"
-        elif parts > 1:
+        elif parts is not None and parts > 1:
             yield (
                 "aggregator",
                 f"direct links leave the servers of tier '{self.aggregator}' in {parts} parts that never hear of each "
@@ -176,16 +178,16 @@ class Servers:
 
     def _somebody(self) -> StepsTo[bool]:
         """Waits until a group of any server can train, as rounds of other methods do. False: none ever can."""
-        session = self._session
-        for waits in itertools.count():
-            if any(self._there(group) for group in self._groups):
-                return True
-            back = next_return(session, waits, self._params.min_members)
+        waits = 0
+        while not any(self._there(group) for group in self._groups):
+            back = next_return(self._session, waits, self._params.min_members)
             if back is None:
                 if not self.deserted.triggered:
                     self.deserted.succeed()
                 return False
             yield back
+            waits += 1
+        return True
 
     def _there(self, group: Group) -> Group | None:
         """A group with the members that are there; None where it cannot train. The cloud is not needed for that."""
