@@ -101,6 +101,40 @@ def test_a_chain_hands_its_model_on_over_direct_links(small: Small) -> None:
     assert all(row.end_s - row.start_s == pytest.approx(0.030 + 8 * size / 2e6, rel=1e-9) for row in handed_on)
 
 
+CHAINS = {
+    "fedseq": "formation: {size: 3}",
+    "fedasyncseq": "formation: {size: 3}",
+    "fedseq2par": "",
+    "fedcyclic": "",
+    "hfldd": "estimator: {epochs: 1}, formation: {clusters: 3}, training: {images: 2}",
+}
+
+
+@pytest.mark.parametrize("preset", CHAINS)
+def test_clients_that_are_joined_exchange_directly_and_others_through_servers(small: Small, preset: str) -> None:
+    # Clients with even numbers are joined with all others of them, and so are odd ones: one and the other send through servers.
+    pairs = ", ".join(f"[client-{a}, client-{b}]" for a in range(8) for b in range(a) if (a - b) % 2 == 0)
+    more = f", {CHAINS[preset]}" if CHAINS[preset] else ""
+    session = played(
+        small(
+            f"method={{preset: {preset}, local: {{epochs: 1, batch_size: 4}}{more}}}",
+            f"topology.links.direct=[{{pairs: [{pairs}], bandwidth: 500 kbit/s, latency: 30 ms}}]",
+            "data.public=2",
+            "stop.rounds=3",
+        )
+    )
+    rows = [row for row in session.world.ledger.rows if row.hop == CLIENT_CLIENT]
+    number = session.world.fleet.number
+    joined = {row for row in rows if ((number(row.who) or 0) - (number(row.peer) or 0)) % 2 == 0}
+    for row in joined:
+        assert row.end_s - row.start_s == pytest.approx(0.030 + 8 * row.bytes / 500e3, rel=1e-9)
+    for row in set(rows) - joined:
+        assert row.end_s - row.start_s >= 0.040 + 8 * row.bytes / 8e6 - 1e-9
+    assert joined
+    assert set(rows) - joined
+    assert session.metrics[-1]["bytes_client_client"] == sum(row.bytes for row in rows)
+
+
 def test_transfers_in_one_direction_share_a_direct_link(small: Small) -> None:
     session = played(small("topology.links.direct=[{shape: ring, bandwidth: 8 Mbit/s}]", "stop.rounds=1"))
     world, start_s = session.world, session.world.now
