@@ -209,6 +209,21 @@ def test_an_edge_that_never_comes_back_holds_nobody_up(small: Small) -> None:
     assert session.metrics[-1]["time_s"] < 60
 
 
+@pytest.mark.parametrize("fault", ["backhaul-outage", "edge-outage"])
+def test_rounds_wait_for_the_first_model(small: Small, fault: str) -> None:
+    out = f"faults=[{{kind: {fault}, at: [0 s], lasts: 2 s{', work: lost' if fault == 'backhaul-outage' else ''}}}]"
+    session = played(small(*FOUR, out))
+    assert session.metrics[1]["time_s"] > 2
+    assert session.rounds == 3
+
+
+def test_without_the_cloud_gossip_goes_on(small: Small) -> None:
+    lost = "faults=[{kind: backhaul-outage, at: [50 ms], work: lost}]"
+    ours, theirs = (played(small(*FOUR, *changes)).metrics for changes in ((lost,), ()))
+    for name in ("time_s", "loss", "bytes_edge_edge"):
+        assert [row[name] for row in ours] == pytest.approx([row[name] for row in theirs], rel=1e-9)
+
+
 def test_a_fleet_without_clients_ends_the_run(small: Small) -> None:
     fault = "faults=[{kind: client-crash, at: [0.5 s]}]"
     session = played(
