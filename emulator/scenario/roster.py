@@ -299,7 +299,7 @@ def _from_table(topology: Topology, table: FleetTable, servers: tuple[Server, ..
             if parent in places:
                 home_of[row] = places[parent]
             elif parent:
-                tip = suggestion(parent[:40], places)
+                tip = suggestion(parent[:40], places) if len(problems) < MOST_PROBLEMS else ""  # takes a while each
                 problems.append(f"{table.place(row, 'parent')}: there is no server '{parent[:40]}'; {tip}")
     problems += unknown_devices(table)
     for row, kind in enumerate(texts.get("jitter_kind", ())):
