@@ -68,6 +68,9 @@ def quote_all(names: Iterable[str]) -> str:
     return ", ".join(f"'{n}'" for n in names)
 
 
+MOST_NAMES = 40  # that a message lists
+
+
 def suggestion(given: str, known: Iterable[str], label: str = "known") -> str:
     """The tail of a message about an unknown name: ``did you mean 'cov'?`` or the list of what is known."""
     names = sorted(known)
@@ -75,4 +78,5 @@ def suggestion(given: str, known: Iterable[str], label: str = "known") -> str:
     close = difflib.get_close_matches(given.lower(), lowered, n=1, cutoff=0.6)
     if close:
         return f"did you mean '{lowered[close[0]]}'?"
-    return f"{label}: {quote_all(names)}" if names else "none is known"
+    more = f" and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""
+    return f"{label}: {quote_all(names[:MOST_NAMES])}{more}" if names else "none is known"

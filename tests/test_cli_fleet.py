@@ -57,6 +57,10 @@ WORLDS = {
         "topology.edges=null",
         "topology.tiers=[{name: edge, count: 2}, {name: gateway, count: 4, cell: {up: 1 Gbit/s, down: 1 Gbit/s}}]",
     ],
+    "gossip": [
+        "topology.links.direct=[{shape: ring, bandwidth: 3 Mbit/s}, {pairs: [[client-0, client-5]], bandwidth: 1 Mbit/s}]",
+        "method={preset: sd-feel, local: {batch_size: 4}}",
+    ],
 }
 
 

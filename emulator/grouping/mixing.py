@@ -14,9 +14,9 @@ def mixing_weights(
 
     With ``samples`` exchanges keep the average by samples and lead to it as fast as one constant step can: the weights are those
     of P = I - ε L Ω⁻¹ with the Laplacian L of the graph, Ω the shares of samples, and ε = 2 / (largest + smallest positive
-    eigenvalue of L Ω⁻¹) (Xiao and Boyd 2004 for equal shares; Sun et al. 2023 with samples). A server without samples counts
-    as one with a thousandth of the mean. Without ``samples`` the weights are Metropolis's, 1 / (1 + the larger number of
-    neighbours of the two), which keep the plain average.
+    eigenvalue of L Ω⁻¹) (Xiao and Boyd 2004 for equal shares; Sun et al. 2023 with samples). The more unequal the shares, the
+    slower that is, and own weights may then be negative. Without ``samples`` the weights are Metropolis's, 1 / (1 + the larger
+    number of neighbours of the two), which keep the plain average and are never negative. The graph must be connected.
     """
     if samples is None:
         return {
@@ -25,7 +25,6 @@ def mixing_weights(
         }
     names = list(neighbours)
     held = np.array([float(samples[name]) for name in names])
-    held = np.maximum(held, held.mean() / 1000)
     omega = held / held.sum()
     place = {name: number for number, name in enumerate(names)}
     laplacian = np.zeros((len(names), len(names)))
@@ -34,6 +33,5 @@ def mixing_weights(
         laplacian[place[name], place[name]] = len(near)
     root = np.sqrt(omega)
     eigenvalues = np.linalg.eigvalsh(laplacian / root[:, None] / root)
-    positive = eigenvalues[eigenvalues > 1e-9 * eigenvalues[-1]]
-    epsilon = 2.0 / (positive[-1] + positive[0])
+    epsilon = 2.0 / (eigenvalues[-1] + eigenvalues[1])  # the smallest is 0, once where all are joined
     return {name: dict.fromkeys(near, float(epsilon / omega[place[name]])) for name, near in neighbours.items()}

@@ -19,6 +19,7 @@ from emulator.learning.public import drawn_public, public_of_another, split_publ
 from emulator.rng import stream
 from emulator.scenario.roster import roster_of
 from emulator.scenario.schema import Scenario
+from emulator.scenario.server_tree import refuse
 
 TOGETHER = 4096  # images that are rotated at a time
 
@@ -96,16 +97,13 @@ def _of_owners(
 ) -> list[np.ndarray]:
     """The samples of each client's owner, whom its row in the fleet's file names."""
     key = "topology.fleet"
-    if scenario.data.partition.kind != "natural":
-        raise InputError("its rows say whose data clients have; that goes with 'data.partition: natural'", key)
     if owners is None:
         raise InputError(
             "its rows say whose data clients have, and the data set does not say whose its samples are", key
         )
     number = {name: place for place, name in enumerate(names)}
     missing = [name for name in wanted if name not in number]
-    if missing:
-        raise InputError(f"nobody in the data set is called '{missing[0][:40]}'; {suggestion(missing[0], number)}", key)
+    refuse([f"nobody in the data set is called '{n[:40]}'; {suggestion(n[:40], number)}" for n in missing], key)
     return [np.flatnonzero(owners == number[name]) for name in wanted]
 
 
@@ -113,15 +111,17 @@ def _so_many(
     scenario: Scenario, parts: list[np.ndarray], wanted: Sequence[float], names: Sequence[str]
 ) -> list[np.ndarray]:
     """Of what each client would have, as many samples as its row says, drawn at random."""
-    result = list(parts)
+    result, problems = list(parts), list[str]()
     for client, (part, count) in enumerate(zip(parts, wanted, strict=True)):
         if np.isnan(count):
             continue
         if count > len(part):
             message = f"'{names[client]}' is to have {int(count)} samples, and the partition gives it {len(part)}"
-            raise InputError(f"{message}; lower 'samples', or take a partition that gives more", "topology.fleet")
+            problems.append(f"{message}; lower 'samples', or take a partition that gives more")
+            continue
         rng = stream(scenario.seed, "samples", client)
         result[client] = np.sort(rng.choice(part, int(count), replace=False))
+    refuse(problems, "topology.fleet")
     return result
 
 

@@ -57,12 +57,14 @@ class GossipParams(GroupSlots):
         parts = scale.neighbourhoods.get(self.aggregator)
         if self.aggregator in (CLOUD, ANY_EDGE):
             yield "aggregator", f"'{self.aggregator}' has no neighbours; name a tier of servers, such as 'edge'"
-        elif parts is None:
+        elif scale.servers_of(self.aggregator) == 1:
+            yield "aggregator", f"tier '{self.aggregator}' has one server, and neighbours are at least two; add servers"
+        elif parts is None and scale.servers_of(self.aggregator):  # else there is no such tier, as was said
             how = (
                 f"join them with topology.links.direct: [{{tier: {self.aggregator}, shape: ring, bandwidth: 1 Gbit/s}}]"
             )
             yield "aggregator", f"servers of tier '{self.aggregator}' have no direct links to their neighbours; {how}"
-        elif parts > 1:
+        elif parts is not None and parts > 1:
             yield (
                 "aggregator",
                 f"direct links leave the servers of tier '{self.aggregator}' in {parts} parts that never hear of each "
@@ -111,6 +113,7 @@ class Servers:
         roster, tier = session.world.fleet.roster, params.aggregator
         self.names = roster.tiers[tier]
         self.trained = False  # whether any group came back so far
+        self._have = set(self.names) if params.initial_model == "seed" else set[str]()  # who has a model
         self.deserted = session.env.event()  # happens when nobody is there to train, and nobody will be
         self._session = session
         self._params = params
@@ -155,43 +158,48 @@ class Servers:
         """One server from round to round, for ever."""
         session, params, world = self._session, self._params, self._session.world
         model, size = self._models[0, server], world.workload.model_bytes
-        has_one = params.initial_model == "seed"  # a model to begin with: from the cloud, or from a neighbour
+        have = self._have  # a server gets its first model from the cloud, or from a neighbour
         for t in itertools.count(1):
             if not (yield from self._somebody()):
                 return
-            has_one = has_one or bool((yield world.send(CLOUD, server, size, Tag("model", t))))
-            results = (yield from self._train(server, model, t)) if has_one else []
+            if server not in have and (yield world.send(CLOUD, server, size, Tag("model", t))):
+                have.add(server)
+            results = (yield from self._train(server, model, t)) if server in have else []
             if results:
                 self.trained = True
                 total = sum(result.samples for result in results)
                 shares = [result.samples / total for result in results]
                 model = session.lab.combine([result.model for result in results], shares)
             for exchange in range(params.exchanges):
-                came = yield from self._exchange(server, model if has_one else None, t, exchange)
+                own = model if server in have else None
+                came = yield from self._exchange(server, own, t, exchange)
                 if came:
-                    model, has_one = self._mixed(server, model if has_one else None, came), True
+                    model = self._mixed(server, own, came)
+                    have.add(server)
             self._models[t, server] = model
             if all((t, name) in self._models for name in self.names):
                 self.ended(t).succeed(world.now)
 
     def _somebody(self) -> StepsTo[bool]:
         """Waits until a group of any server can train, as rounds of other methods do. False: none ever can."""
-        session = self._session
-        for waits in itertools.count():
-            if any(self._there(group) for group in self._groups):
-                return True
-            back = next_return(session, waits, self._params.min_members)
+        waits = 0
+        while not any(self._there(group) for group in self._groups):
+            back = next_return(self._session, waits, self._params.min_members)
             if back is None:
                 if not self.deserted.triggered:
                     self.deserted.succeed()
                 return False
             yield back
+            waits += 1
+        return True
 
     def _there(self, group: Group) -> Group | None:
-        """A group with the members that are there; None where it cannot train. The cloud is not needed for that."""
+        """A group with the members that are there; None where it cannot train. The cloud is needed for a first model alone."""
         world = self._session.world
         if world.all_present:
             return group
+        if group.aggregator not in self._have and not world.connected(group.aggregator):
+            return None
         members = world.present(group.members, group.aggregator)
         return replace(group, members=tuple(members)) if len(members) >= self._params.min_members else None
 

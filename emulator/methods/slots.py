@@ -168,7 +168,8 @@ class GroupSlots(MethodParams):
         if not scale.servers_of(tier):
             if tier == "edge" and len(scale.tiers) < 2:
                 return "there are no edges; say 'cloud' or give topology.edges"
-            return f"unknown tier '{tier[:40]}'; {suggestion(tier, (*scale.tiers, ANY_EDGE), 'tiers')}"
+            known = (*scale.tiers, *((ANY_EDGE,) if scale.servers_of("edge") else ()))
+            return f"unknown tier '{tier[:40]}'; {suggestion(tier, known, 'tiers')}"
         beside = scale.clients - sum(scale.below(tier))
         if beside and self.aggregator != ANY_EDGE and tier in scale.tiers:
             return f"{beside} of {scale.clients} clients have no server of tier '{tier}' above them"

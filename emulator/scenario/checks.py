@@ -18,9 +18,10 @@ from emulator.registry import Scale, choices
 from emulator.scenario.contents import content
 from emulator.scenario.declared import shared_tables
 from emulator.scenario.direct_links import neighbourhoods
+from emulator.scenario.fleet_table import read_clients, read_links, read_servers
 from emulator.scenario.roster import roster_of
 from emulator.scenario.schema import Scenario
-from emulator.scenario.server_tree import EDGE
+from emulator.scenario.server_tree import EDGE, read
 from emulator.scenario.topology_schema import MeasuredDevices, Topology
 from emulator.yamlfile import Path_
 from traces.content import DeviceMix, LatencyMatrix
@@ -39,10 +40,10 @@ def problems(scenario: Scenario, training: bool = True) -> Iterator[tuple[Path_,
         return  # all else depends on who there is
     scale = scale_of(scenario)
     yield from _of_latencies(topology)
-    for kind in ("access", "backhaul"):
-        if topology.sharing == "dedicated" and getattr(topology.links, kind).trace is not None:
-            message = "traces need 'topology.sharing: max-min'; dedicated links do not change over time"
-            yield ("topology", "links", kind, "trace"), message
+    yield from _of_dedicated(topology)
+    if any(roster_of(topology).owners) and scenario.data.partition.kind != "natural":
+        message = "its rows say whose data clients have; that goes with 'data.partition: natural'"
+        yield ("topology", "fleet"), message
     yield from _of_disturbances(scenario)
     yield from _of_attacks(scenario)
     for name in shared_tables(scenario):
@@ -67,6 +68,19 @@ def problems(scenario: Scenario, training: bool = True) -> Iterator[tuple[Path_,
     stop = scenario.stop
     if not training and all(limit is None for limit in (stop.rounds, stop.time, stop.cost, stop.bytes)):
         yield ("stop",), "accuracy is not measured without training; give 'rounds', 'time', 'cost' or 'bytes' too"
+
+
+def _of_dedicated(topology: Topology) -> Iterator[tuple[Path_, str]]:
+    """Traces of links, where links do not change over time."""
+    if topology.sharing != "dedicated":
+        return
+    backhaul, roster = topology.links.backhaul.trace, roster_of(topology)
+    keys = [] if backhaul is None else ["topology.links.backhaul.trace"]
+    keys += [each.key for each in roster.traces]
+    section = "topology.servers" if topology.tiers is None else "topology.tiers"
+    keys += [section for server in roster.servers if server.link.trace not in (None, backhaul)]
+    for key in dict.fromkeys(keys):
+        yield tuple(key.split(".")), "traces need 'topology.sharing: max-min'; dedicated links do not change over time"
 
 
 def _of_disturbances(scenario: Scenario) -> Iterator[tuple[Path_, str]]:
@@ -124,12 +138,25 @@ def _public_samples(scenario: Scenario) -> int:
 
 
 def _of_fleet(topology: Topology) -> Iterator[tuple[Path_, str]]:
-    """What is wrong with who there is."""
+    """What is wrong with who there is; of each file that cannot be read by itself too."""
+    named = (
+        ("topology.fleet", topology.fleet, read_clients),
+        ("topology.servers", topology.servers, read_servers),
+        ("topology.links.direct", topology.links.direct, read_links),
+    )
+    found: dict[tuple[str, str], None] = {}
     try:
         roster_of(topology)
     except InputError as error:
-        for line in error.message.split("\n"):
-            yield tuple(error.key.split(".")), line
+        found = dict.fromkeys((error.key, line) for line in error.message.split("\n"))
+        for key, file, reader in named:
+            if isinstance(file, str):
+                try:
+                    read(reader, file, key)
+                except InputError as further:
+                    found |= dict.fromkeys((key, line) for line in further.message.split("\n"))
+    for key, line in found:
+        yield tuple(key.split(".")), line
 
 
 def _of_devices(topology: Topology) -> Iterator[tuple[Path_, str]]:

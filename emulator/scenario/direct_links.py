@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from emulator.errors import suggestion
 from emulator.scenario.fleet_table import FleetTable, read_links
 from emulator.scenario.link_schema import DirectLink
-from emulator.scenario.server_tree import CLOUD, EDGE, JITTERS, Server, jitter_of, read, refuse
+from emulator.scenario.server_tree import CLOUD, EDGE, JITTERS, MOST_PROBLEMS, Server, jitter_of, read, refuse
 from emulator.scenario.topology_schema import Topology
 
 KEY = "topology.links.direct"
@@ -45,7 +46,9 @@ def direct_links(topology: Topology, servers: Sequence[Server], clients: Set[str
         (a, b), where = each.ends, each.where
         unknown = [name for name in each.ends if name not in tier_of and name not in clients]
         if unknown:
-            problems.append(f"{where}: there is no server or client '{unknown[0][:40]}'; 'hfl fleet' lists them")
+            known = (*tier_of, *clients) if len(clients) <= MOST_MESHED else tier_of
+            tip = suggestion(unknown[0][:40], known) if len(problems) < MOST_PROBLEMS else ""
+            problems.append(f"{where}: there is no server or client '{unknown[0][:40]}'; {tip}")
         elif a == b:
             problems.append(f"{where}: joins '{a}' with itself; name two")
         elif (a in clients) != (b in clients):
@@ -127,7 +130,7 @@ def _of_file(file: str) -> Iterator[_Said]:
 
 
 def _link(table: FleetTable, row: int) -> DirectLink:
-    numbers = {
+    numbers: dict[str, Any] = {
         name: float(column[row])
         for name, column in table.numbers.items()
         if name != "jitter" and not np.isnan(column[row])

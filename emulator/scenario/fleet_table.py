@@ -30,6 +30,7 @@ from traces.source import LARGEST, is_number, read_bytes, read_text, wrong
 MAX_PROBLEMS = 20  # that a message lists
 MAX_NAME = 80  # characters
 MAX_NUMBER = 100  # characters, with its unit
+MAX_TEXT = 1000  # characters
 CLIENTS, SERVERS, LINKS, MOVES = "clients", "servers", "links", "moves"
 _NOT_IN_NAMES = re.compile(r"[/>\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _DIGITS = re.compile(r"[+-]?[0-9.,]*")
@@ -196,6 +197,11 @@ class _Draft:
             number = _COLUMNS[self.kind][name]
             if number is None:
                 texts[name] = [cell.strip() for cell in column.cells]
+                for line, cell in zip(self.lines, texts[name], strict=False):
+                    if len(cell) > MAX_TEXT and name != "name":
+                        self.wrong(
+                            line, name, f"'{_short(cell)}' has {len(cell):,} characters; at most {MAX_TEXT:,} are read"
+                        )
             else:
                 numbers[name] = self._numbers(name, unit or "", number, column.cells)
         if "name" in texts:
@@ -356,8 +362,12 @@ def _read_csv(draft: _Draft) -> None:
                 draft.wrong(begin, "", f"has {len(row)} fields; the header has {len(header)}{hint}")
             begin = 0
     except csv.Error as error:
-        quote = "a quote is opened and never closed" if "end of data" in str(error) else f"is no CSV: {error}"
-        draft.wrong(begin, "", quote)
+        reasons = {
+            "end of data": "a quote is opened and never closed",
+            "field limit": f"a field has more than {csv.field_size_limit():,} characters",
+        }
+        reason = next((said for part, said in reasons.items() if part in str(error)), f"is no CSV: {error}")
+        draft.wrong(begin, "", reason)
     if not (rows or draft.problems):
         example = "write for example 'name,parent,up [Mbit/s]'"
         draft.wrong(header_line, "", "no row follows the header" if header else f"has no header; {example}")

@@ -5,7 +5,7 @@ A roster says nothing that is drawn by chance. Devices and starts of traces are 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import NamedTuple
@@ -13,7 +13,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from devices.profile import find_profile
 from emulator.errors import InputError, suggestion
 from emulator.scenario.contents import state_of
 from emulator.scenario.direct_links import direct_links, neighbours
@@ -31,6 +30,7 @@ from emulator.scenario.server_tree import (
     read,
     refuse,
     servers_of,
+    unknown_devices,
 )
 from emulator.scenario.topology_schema import ClientKind, Topology, blocks
 
@@ -302,9 +302,9 @@ def _from_table(topology: Topology, table: FleetTable, servers: tuple[Server, ..
             if parent in places:
                 home_of[row] = places[parent]
             elif parent:
-                tip = suggestion(parent, places)
-                problems.append(f"{table.place(row, 'parent')}: there is no server '{parent}'; {tip}")
-    problems += _unknown_devices(table)
+                tip = suggestion(parent[:40], places) if len(problems) < MOST_PROBLEMS else ""  # takes a while each
+                problems.append(f"{table.place(row, 'parent')}: there is no server '{parent[:40]}'; {tip}")
+    problems += unknown_devices(table)
     for row, kind in enumerate(texts.get("jitter_kind", ())):
         if kind and kind not in JITTERS:
             problems.append(
@@ -350,20 +350,6 @@ def _from_table(topology: Topology, table: FleetTable, servers: tuple[Server, ..
         names, home_of, servers, each, jitters, traces, texts.get("device"), None, {}, numbers.get("speed"), presences, columns,
         owners, numbers.get("samples"),
     )  # fmt: skip
-
-
-def _unknown_devices(table: FleetTable) -> Iterator[str]:
-    """What is wrong with the devices that a file names; each is looked up once."""
-    wrong: dict[str, str] = {}
-    said = table.texts.get("device", ())
-    for name in dict.fromkeys(said):
-        if name:
-            try:
-                find_profile(name)
-            except InputError as error:
-                wrong[name] = error.message
-    if wrong:
-        yield from (f"{table.place(row, 'device')}: {wrong[name]}" for row, name in enumerate(said) if name in wrong)
 
 
 def _filled(column: Floats | None, otherwise: float) -> Each:

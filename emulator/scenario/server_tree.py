@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
@@ -11,10 +12,12 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
+from devices.profile import find_profile
 from emulator.errors import InputError, suggestion
 from emulator.scenario.fleet_table import FleetTable, read_servers
 from emulator.scenario.link_schema import Jitter, Link, PlayedTrace, SharedLink
 from emulator.scenario.topology_schema import Topology, blocks
+from emulator.scenario.words import TIER_NAME
 
 CLOUD = "cloud"
 EDGE = "edge"
@@ -135,7 +138,7 @@ def _in_tiers(topology: Topology) -> list[Server]:
 def _nodes_of(topology: Topology, table: FleetTable) -> list[Server]:
     """The servers of a file."""
     texts, numbers = table.texts, table.numbers
-    problems: list[str] = []
+    problems = list(unknown_devices(table))
     nodes = []
     for row in range(len(table)):
 
@@ -154,6 +157,9 @@ def _nodes_of(topology: Topology, table: FleetTable) -> list[Server]:
         if text("jitter_kind", JITTERS[0]) not in JITTERS:
             tip = suggestion(text("jitter_kind"), JITTERS)
             problems.append(f"{table.place(row, 'jitter_kind')}: unknown kind '{text('jitter_kind')[:40]}'; {tip}")
+        if text("tier") and not re.match(TIER_NAME, text("tier")):
+            named = f"'{text('tier')[:40]}' is no name of a tier"
+            problems.append(f"{table.place(row, 'tier')}: {named}; write small letters and digits, such as 'gateway'")
         link = _own(topology.links.backhaul, number, text)
         device = text("device", topology.edge_device)
         nodes.append(
@@ -169,6 +175,20 @@ def _nodes_of(topology: Topology, table: FleetTable) -> list[Server]:
         )
     refuse(problems, "topology.servers")
     return _in_order(nodes, table.place, "topology.servers")
+
+
+def unknown_devices(table: FleetTable) -> Iterator[str]:
+    """What is wrong with the devices that a file names; each is looked up once."""
+    wrong: dict[str, str] = {}
+    said = table.texts.get("device", ())
+    for name in dict.fromkeys(said):
+        if name:
+            try:
+                find_profile(name)
+            except InputError as error:
+                wrong[name] = error.message
+    if wrong:
+        yield from (f"{table.place(row, 'device')}: {wrong[name]}" for row, name in enumerate(said) if name in wrong)
 
 
 def _own(kind: Link, number: Callable[[str], float | None], text: Callable[[str], str]) -> Link:
@@ -207,7 +227,7 @@ def _in_order(nodes: Sequence[Server], place: Callable[[int], str], key: str) ->
     for i, node in enumerate(nodes):
         if node.parent != CLOUD and node.parent not in first:
             problems.append(
-                f"{place(i)}: there is no server '{node.parent}' above it; {suggestion(node.parent, (CLOUD, *first))}"
+                f"{place(i)}: there is no server '{node.parent[:40]}' above it; {suggestion(node.parent[:40], (CLOUD, *first))}"
             )
     refuse(problems, key)
     depth: dict[str, int] = {CLOUD: 0}

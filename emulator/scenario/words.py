@@ -9,4 +9,5 @@ from pydantic import Field, StringConstraints
 NAME = r"^[A-Za-z0-9][A-Za-z0-9 _.+-]*$"
 Name = Annotated[str, StringConstraints(min_length=1, max_length=80, pattern=NAME)]
 Count = Annotated[int, Field(ge=1, le=100_000_000)]
-TierName = Annotated[str, StringConstraints(min_length=1, max_length=40, pattern=r"^[a-z][a-z0-9]*$")]
+TIER_NAME = r"^[a-z][a-z0-9]{0,39}$"
+TierName = Annotated[str, StringConstraints(min_length=1, max_length=40, pattern=TIER_NAME)]

@@ -13,26 +13,50 @@ import simpy
 from emulator.errors import InputError
 from emulator.registry import Params
 from emulator.scenario.contents import content
+from emulator.scenario.fleet_table import read_clients, read_servers
 from emulator.scenario.link_schema import PlayedTrace
 from emulator.scenario.roster import FLEET, roster_of
 from emulator.scenario.schema import Scenario
+from emulator.scenario.server_tree import read, refuse
 from emulator.scenario.topology_schema import Topology
 from emulator.units import TIME
 from emulator.world.movements import movements
-from emulator.world.played import SOME, availabilities, played
-from traces.content import Trace
+from emulator.world.played import SOME, availabilities, played, unplayable
+from traces.content import Quantity, Trace
+
+_PLAYED: dict[str, Quantity] = {"trace": "bandwidth", "availability": "availability"}  # columns of fleet files
 
 
 def check(scenario: Scenario) -> None:
     """Raises `InputError` with the scenario key where a trace cannot be read or played, or ends before the run may."""
     topology = scenario.topology
-    played(topology, scenario.seed, everybody=False)
-    if topology.availability is not None or roster_of(topology).presences:
-        availabilities(topology, scenario.seed, everybody=topology.client_count <= SOME)
+    try:
+        played(topology, scenario.seed, everybody=False)
+        if topology.availability is not None or roster_of(topology).presences:
+            availabilities(topology, scenario.seed, everybody=topology.client_count <= SOME)
+    except InputError:
+        _check_rows(topology)  # where rows name such a trace, each of them is told, with its place
+        raise
     movements(topology, scenario.seed)
     first, limit_s = _first_end(topology), scenario.stop.time
     if first is not None and limit_s is not None and limit_s >= first[0]:  # a run ends after 'stop.time', never before
         raise _nobody_says(*first, f", and the run goes on until 'stop.time' ({TIME.format(limit_s)}) at least")
+
+
+def _check_rows(topology: Topology) -> None:
+    """Raises `InputError` with every row of the fleet's files that names a trace which cannot be played."""
+    servers = topology.servers if isinstance(topology.servers, str) else None
+    for file, reader, key in ((topology.fleet, read_clients, FLEET), (servers, read_servers, "topology.servers")):
+        if file is None:
+            continue
+        table, problems = read(reader, file, key), list[str]()
+        for column, quantity in _PLAYED.items():
+            cells = table.texts.get(column, ())
+            wrong = {name: unplayable(name, quantity) for name in dict.fromkeys(cells) if name}
+            problems += [
+                f"{table.place(row, column)}: {wrong[name]}" for row, name in enumerate(cells) if wrong.get(name)
+            ]
+        refuse(problems, key)
 
 
 def watch(env: simpy.Environment, topology: Topology) -> None:

@@ -20,6 +20,7 @@ from traces.step import StepFunction
 
 DIRECTIONS = ("up", "down")
 ALWAYS = StepFunction.constant(1.0)
+RESTART = "say 'end: repeat' or 'start: together'"
 SOME = 100  # clients whose availability is made to see whether it can be played
 _MOST_TRACES = 1000  # that a generator makes; further clients play the same ones from other instants
 
@@ -60,7 +61,8 @@ def played(topology: Topology, seed: int, everybody: bool = True) -> Played:
     for place, server in enumerate(servers):
         if server.link.trace is not None:
             own = server.link.trace != topology.links.backhaul.trace
-            key = "topology.servers" if own else "topology.links.backhaul.trace"
+            section = "topology.servers" if topology.tiers is None else "topology.tiers"
+            key = section if own else "topology.links.backhaul.trace"
             names = [each.name for each in servers]
             play(server.link.trace, key, "backhaul", names, [place], server.link.loss)
     if topology.speed is not None:
@@ -101,15 +103,34 @@ def availabilities(topology: Topology, seed: int, everybody: bool = True) -> lis
     return [own.get(client) or _from(made[client % len(made)], start) for client, start in enumerate(starts)]
 
 
+def unplayable(file: str, quantity: Quantity) -> str:
+    """Why a trace that a row of a fleet's file names cannot be played as a bandwidth, or as availability; "" where it can."""
+    trace = PlayedTrace(file=file)
+    try:
+        if quantity == "availability":
+            _own_availability(trace)
+        else:
+            for direction in DIRECTIONS:
+                _series(trace, _load(trace, ""), quantity, direction, "")
+    except InputError as error:
+        return error.message.replace(RESTART, "say in the file what comes then, such as '# end: repeat after 1 d'")
+    return ""
+
+
+def _own_availability(trace: PlayedTrace, key: str = "") -> StepFunction:
+    content = _load(trace, key)
+    name = next(iter(content.of("availability")), "")
+    function = _series(trace, content, "availability", name, key, at_last_0=True)
+    if function.values.max() > 1:
+        raise InputError(f"{trace.file}: availability goes from 0 (offline) to 1 (online)", key)
+    return function
+
+
 def _own_availabilities(topology: Topology, seed: int) -> dict[int, StepFunction]:
     """When those clients are online whose rows name a trace."""
     found: dict[int, StepFunction] = {}
     for each in roster_of(topology).presences:
-        content = _load(each.trace, each.key)
-        name = next(iter(content.of("availability")), "")
-        function = _series(each.trace, content, "availability", name, each.key, at_last_0=True)
-        if function.values.max() > 1:
-            raise InputError(f"{each.trace.file}: availability goes from 0 (offline) to 1 (online)", each.key)
+        function = _own_availability(each.trace, each.key)
         starts = _starts(each.trace, topology.client_count, seed, "availability")
         found |= {client: _from(function, starts[client]) for client in each.clients}
     return found
@@ -152,7 +173,7 @@ def _series(
     elif function.end == "repeat" and function.mean == 0:
         problem = f"the {what} is always 0"
     elif function.end == "hold" and trace.start == "random" and len(function.values) > 1:
-        problem = "it does not start over, so it cannot be played from random instants; say 'end: repeat' or 'start: together'"
+        problem = f"it does not start over, so it cannot be played from random instants; {RESTART}"
     if problem:
         raise InputError(f"{trace.file}: {problem}", f"{key}.file")
     return function

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from emulator import checkpoint
+from emulator.assembly import assemble
 from emulator.errors import ScenarioError
 from emulator.grouping.mixing import mixing_weights
-from emulator.ledger import COMPUTE, TRANSFER
+from emulator.learning.memo import Memo, RunMemory
+from emulator.learning.timing import TimingLab
+from emulator.ledger import COMPUTE, GROUP_OPERATION, TRANSFER
+from emulator.run import execute
 from emulator.scenario import Loaded
-from tests.methods.playing import played
+from tests.methods.playing import cut_off_and_finished, played
 
 Small = Callable[..., Loaded]
 
@@ -117,6 +123,77 @@ def test_models_of_a_mesh_of_equal_edges_are_those_of_a_cloud(small: Small) -> N
         assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-4)
 
 
+def test_many_exchanges_lead_unequal_edges_to_the_model_of_a_cloud(small: Small) -> None:
+    # 3, 1, 2 and 2 clients at four edges: what all edges come to is the average by samples, not that of four equal ones.
+    same = (
+        "topology.edges=4",
+        "topology.clients=[{count: 2, edges: [0]}, {count: 2, edges: [0, 1]}, {count: 4, edges: [2, 3]}]",
+        "topology.transport=fluid",
+        "stop.rounds=2",
+    )
+    cloud = played(
+        small(*same, "method={preset: hierfavg, group_rounds: 1, group_operation: none, local: {batch_size: 10}}")
+    )
+    ring = played(small(*same, *GOSSIP, RING, "method.exchanges=30"))
+    equal = played(small(*same, *GOSSIP, RING, "method.exchanges=30", "method.mixing=equal"))
+    for theirs, ours, others in list(zip(cloud.metrics, ring.metrics, equal.metrics, strict=True))[1:]:
+        assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-6)
+        assert others["loss"] != pytest.approx(theirs["loss"], rel=2e-5)
+
+
+WORLDS = {
+    "calm": (),
+    "edges that fail": ("faults=[{kind: edge-outage, edges: [1], at: [10 ms, 180 ms], lasts: 50 ms}]",),
+    "a quorum": (
+        "method.wait_for_members={kind: quorum, share: 0.5}",
+        "faults=[{kind: slow-down, factor: 20, clients: [1], at: [0 s]}]",
+    ),
+    "secure aggregation": ("method.group_operation=secure-aggregation", "method.group_rounds=2"),
+}
+FOUR = (*GOSSIP, RING, "topology.edges=4", "topology.clients=12", "stop.rounds=3", "output.plot=false")
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_it_goes_on_after_a_cut_and_is_replayed_from_memory(small: Small, tmp_path: Path, world: str) -> None:
+    loaded = small(*FOUR, *WORLDS[world])
+    whole = execute(loaded, tmp_path / "whole", Memo(None), max_workers=1)
+    cut_off_and_finished(loaded, tmp_path / "cut", 2)
+    for name in ("metrics.csv", "ledger.parquet", "summary.json"):
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    if world == "calm":  # elsewhere other links change who is lost, and so what is learned
+        slower = small(*FOUR, "topology.links.direct.0.latency=2 s", "topology.links.access.up=1 Mbit/s")
+        known = checkpoint.read_memory(tmp_path / "whole")
+        again = execute(slower, tmp_path / "again", Memo(None), known=known, max_workers=1)
+        assert again["trainings"]["computed"] == 0 < whole["trainings"]["computed"]
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_its_clock_is_the_same_without_training(small: Small, world: str) -> None:
+    loaded = small(*FOUR, *WORLDS[world])
+    rows = played(loaded).world.ledger.rows
+    timed = assemble(loaded.scenario, TimingLab(loaded.scenario, RunMemory(Memo(None))))
+    timed.env.run(timed.env.process(loaded.scenario.method(timed)))
+    assert timed.world.ledger.rows == rows
+    hops = {row.hop for row in rows if row.kind == TRANSFER}
+    assert "edge-edge" in hops
+    assert "edge-cloud" not in hops
+    if world == "secure aggregation":
+        members = Counter((row.round, row.group_round, row.group) for row in rows if row.kind == GROUP_OPERATION)
+        assert {n for (t, *_), n in members.items() if t < 3} >= {3}  # all of a group take part
+    if world == "edges that fail":
+        assert any(row.status == "broken" for row in rows)
+
+
+def test_a_server_without_its_neighbour_keeps_its_own_model(small: Small) -> None:
+    # Edge 1 is down from the beginning, so that nothing is ever exchanged: every edge is alone.
+    down = "faults=[{kind: edge-outage, edges: [1], at: [0 s]}]"
+    two = played(small(*GOSSIP, RING, "topology.edges=2", "topology.clients=8", "stop.rounds=2", down))
+    between = [row for row in two.world.ledger.rows if row.hop == "edge-edge"]
+    assert all(row.status == "broken" for row in between)
+    trained = {row.who for row in two.world.ledger.rows if row.kind == COMPUTE}
+    assert trained == {f"client-{n}" for n in range(4)}
+
+
 @pytest.mark.parametrize("clients", ["wait", "move"])
 @pytest.mark.parametrize("at", [0.0, 0.1, 0.4])
 def test_neighbours_go_on_without_an_edge_that_is_down(small: Small, at: float, clients: str) -> None:
@@ -132,6 +209,21 @@ def test_an_edge_that_never_comes_back_holds_nobody_up(small: Small) -> None:
     assert session.metrics[-1]["time_s"] < 60
 
 
+@pytest.mark.parametrize("fault", ["backhaul-outage", "edge-outage"])
+def test_rounds_wait_for_the_first_model(small: Small, fault: str) -> None:
+    out = f"faults=[{{kind: {fault}, at: [0 s], lasts: 2 s{', work: lost' if fault == 'backhaul-outage' else ''}}}]"
+    session = played(small(*FOUR, out))
+    assert session.metrics[1]["time_s"] > 2
+    assert session.rounds == 3
+
+
+def test_without_the_cloud_gossip_goes_on(small: Small) -> None:
+    lost = "faults=[{kind: backhaul-outage, at: [50 ms], work: lost}]"
+    ours, theirs = (played(small(*FOUR, *changes)).metrics for changes in ((lost,), ()))
+    for name in ("time_s", "loss", "bytes_edge_edge"):
+        assert [row[name] for row in ours] == pytest.approx([row[name] for row in theirs], rel=1e-9)
+
+
 def test_a_fleet_without_clients_ends_the_run(small: Small) -> None:
     fault = "faults=[{kind: client-crash, at: [0.5 s]}]"
     session = played(
@@ -145,6 +237,7 @@ def test_a_fleet_without_clients_ends_the_run(small: Small) -> None:
     [
         ((), "have no direct links to their neighbours"),
         ((RING, "method.aggregator=cloud"), "has no neighbours"),
+        (("topology.edges=1",), "has one server, and neighbours are at least two"),
         (
             ("topology.links.direct=[{pairs: [[edge-0, edge-1], [edge-2, edge-3]], bandwidth: 1 Mbit/s}]",),
             "in 2 parts that never hear of each other",

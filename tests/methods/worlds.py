@@ -6,8 +6,8 @@ is not known, `parameters` fails and says which.
 
 from __future__ import annotations
 
-import atexit
-import shutil
+import hashlib
+import itertools
 import tempfile
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -38,8 +38,7 @@ from emulator.world.fleet import ClientRoutes, Leg
 from emulator.world.network import Instants, Known, Network, Transfer
 
 MOST_EVENTS = 1_000_000  # of a run in a small world: one with more counts as one that never ends
-MOVES = Path(tempfile.mkdtemp(prefix="moves-"))
-atexit.register(shutil.rmtree, MOVES, ignore_errors=True)
+ROWS = tempfile.TemporaryDirectory()  # files of fleets and of moves
 MEMO = Memo(None)  # facts of the model and of clients' data, which many worlds have in common
 
 
@@ -381,10 +380,44 @@ def averaging(draw: st.DrawFn, preset: str, tiers: Mapping[str, int]) -> dict[st
 
 
 @st.composite
-def tree(draw: st.DrawFn, clients: int, edges: int) -> tuple[dict[str, Any], dict[str, int]]:
-    """Who there is: edges alone, gateways below them, regions above them, or kinds of clients; and the servers of each tier."""
+def rows(draw: st.DrawFn, clients: int, edges: int, dedicated: bool) -> str:
+    """A file with a row for each client: one in every block of so many behind each edge, the rest anywhere."""
+    rate, blank = st.sampled_from(RATES), st.just("")
+    cells = {
+        "device": st.sampled_from(("", "laptop", "raspberry-pi-3b-plus")),
+        "up": rate | blank,
+        "down": rate | blank,
+        "latency": st.sampled_from(LATENCIES) | blank,
+        "jitter": st.sampled_from(("", "10 ms")),
+        "loss": st.sampled_from(("", "0", "0.3")),
+        "speed": st.sampled_from(("", "0.2", "3")),
+        "samples": st.sampled_from(("", "5", "12")),
+        "trace": blank if dedicated else st.sampled_from(("", "", "lte-like")),
+        "availability": st.sampled_from(("", "", "phone-availability")),
+    }
+    chosen = {name: values for name, values in cells.items() if draw(st.booleans())}
+    lines = [",".join(("name", "parent", *chosen))]
+    for client in range(clients):
+        home = client if client < edges else draw(st.integers(0, max(0, edges - 1)))
+        parent = f"edge-{home}" if edges else "cloud"
+        lines.append(",".join((f"client-{client}", parent, *(draw(values) for values in chosen.values()))))
+    return _file("\n".join(lines) + "\n")
+
+
+def _file(text: str) -> str:
+    """The path of a file with this text."""
+    file = Path(ROWS.name) / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.csv"
+    file.write_text(text)
+    return str(file)
+
+
+@st.composite
+def tree(draw: st.DrawFn, clients: int, edges: int, dedicated: bool) -> tuple[dict[str, Any], dict[str, int]]:
+    """Who there is, and the servers of each tier: edges alone, gateways below them, regions above, kinds or rows of clients."""
     alone = {"clients": clients, "edges": edges}, {"edge": edges}
-    shape = draw(st.sampled_from(("edges", "gateways", "regions", "kinds")))
+    shape = draw(st.sampled_from(("edges", "gateways", "regions", "kinds", "rows")))
+    if shape == "rows":
+        return {"fleet": draw(rows(clients, edges, dedicated)), "edges": edges}, {"edge": edges}
     if shape == "edges" or (not edges and shape != "kinds"):
         return alone
     link = {"latency": draw(st.sampled_from(LATENCIES)), "up": draw(st.sampled_from(RATES))}
@@ -426,8 +459,7 @@ def movement(draw: st.DrawFn, clients: int, edges: int) -> dict[str, Any]:
             times = sorted(draw(st.lists(st.floats(0, 5), min_size=1, max_size=5, unique=True)))
             places = [names[0], *(draw(st.sampled_from(names)) for _ in times[1:])]
             rows += [f"client-{client},{time!r},{place}" for time, place in zip(times, places, strict=True)]
-        path = MOVES / f"{stream(0, *rows).integers(2**60)}.csv"
-        path.write_text("client,time [s],parent\n" + "\n".join(rows) + "\n", encoding="utf-8")
+        path = _file("client,time [s],parent\n" + "\n".join(rows) + "\n")
         how: dict[str, Any] = {"kind": "trace", "moves": str(path)}
         how |= {"repeat": "6 s"} if draw(st.booleans()) else {}
     else:
@@ -451,7 +483,7 @@ def worlds(draw: st.DrawFn, preset: str) -> str:
     gossips = presets()[preset]["kind"] == "gossip"
     edges = draw(st.integers(0 if flat else 2 if gossips else 1, min(4, clients)))
     dedicated = draw(st.sampled_from((False, False, True)))
-    who, tiers = draw(tree(clients, edges))
+    who, tiers = draw(tree(clients, edges, dedicated))
     topology: dict[str, Any] = {
         **who,
         "sharing": "dedicated" if dedicated else "max-min",
@@ -463,7 +495,11 @@ def worlds(draw: st.DrawFn, preset: str) -> str:
         shape, rate = draw(st.sampled_from(("ring", "line", "mesh"))), draw(st.sampled_from(RATES))
         direct = {"shape": shape, "bandwidth": rate, "latency": draw(st.sampled_from(LATENCIES))}
         topology["links"]["direct"] = [direct]
-    plain = isinstance(who["clients"], int) and set(tiers) == {"edge"}
+    if "fleet" in who or isinstance(who["clients"], int):
+        some = [f"client-{n}" for n in draw(st.sets(st.integers(0, clients - 1), max_size=4))]
+        beside = {"pairs": list(map(list, itertools.combinations(some, 2))), "bandwidth": draw(st.sampled_from(RATES))}
+        topology["links"].setdefault("direct", []).extend([beside] if len(some) > 1 else [])
+    plain = isinstance(who.get("clients"), int) and set(tiers) == {"edge"}
     if plain and edges > 1 and given.get("aggregator") != "any-edge" and draw(st.integers(0, 2)) == 0:
         topology["movement"] = draw(movement(clients, edges))
     rounds, seconds = draw(st.integers(1, 4)), f"{draw(st.floats(0.2, 2.0))!r} s"

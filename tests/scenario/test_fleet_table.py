@@ -270,7 +270,7 @@ def test_rows_of_another_length_are_refused() -> None:
     [
         ('name,up\n"a,1 Mbit/s\nb,c\n', "fleet.csv:2: a quote is opened and never closed"),
         ('name,up\n"a"b,1 Mbit/s\n', "fleet.csv:2: is no CSV: "),
-        (f"name\n{'a' * 140_000}\n", "fleet.csv:2: is no CSV: field larger than field limit"),
+        (f"name\n{'a' * 140_000}\n", "fleet.csv:2: a field has more than 131,072 characters"),
         ("", "fleet.csv: the file is empty"),
         (" \n\n", "fleet.csv: the file is empty"),
         ("# nothing\n", "fleet.csv: has no header; write for example 'name,parent,up [Mbit/s]'"),

@@ -26,7 +26,11 @@ SHORT = """
 name: short
 data: {set: digits, partition: iid}
 model: mlp
-topology: {edges: 2, clients: 20, devices: laptop}
+topology:
+  edges: 2
+  clients: 20
+  devices: laptop
+  links: {direct: [{shape: ring, bandwidth: 1 Gbit/s}]}  # that gossip needs
 method: METHOD
 stop: {rounds: 1}
 """

@@ -24,7 +24,10 @@ topology: {edges: 2, clients: 20}
 method: METHOD
 stop: {rounds: 1}
 """
-WITH_PUBLIC = SHORTEST.replace("iid}", "iid, public: 2}")  # that some estimators need
+RING = "links: {direct: [{shape: ring, bandwidth: 1 Gbit/s}]}"
+WITH_ALL = SHORTEST.replace("iid}", "iid, public: 2}").replace(
+    "clients: 20}", f"clients: 20, {RING}}}"
+)  # that some methods need
 
 
 def shortest(method: str = "hierfavg") -> Loaded:
@@ -85,7 +88,7 @@ def test_a_device_may_be_named_alone() -> None:
 SCENARIOS = {
     **{name: path.read_text(encoding="utf-8") for name, path in bundled().items()},
     "base": BASE.read_text(encoding="utf-8"),
-    **{f"preset {name}": WITH_PUBLIC.replace("METHOD", name) for name in presets()},
+    **{f"preset {name}": WITH_ALL.replace("METHOD", name) for name in presets()},
     "everything": SHORTEST.replace("METHOD", "{preset: group-fel, sampling: uniform, group_operation: {c: 3 us}}")
     .replace("sampling: uniform", "sampling: {kind: uniform, groups: 1}")
     .replace("rounds: 1", "rounds: 1, time: 90 s, cost: 1.3 client-h, bytes: 3 KiB, accuracy: 0.1")

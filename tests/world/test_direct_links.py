@@ -62,7 +62,8 @@ def test_in_a_deep_tree_the_lowest_direct_link_is_taken(small: Small) -> None:
     loaded = small(
         "topology.edges=null",
         "topology.tiers=[{name: region, count: 2}, {name: edge, count: 4}]",
-        "topology.links.direct=[{tier: region, shape: line, bandwidth: 9 Mbit/s}, {pairs: [[edge-1, edge-2]], bandwidth: 7 Mbit/s}]",
+        "topology.links.direct=[{tier: region, shape: line, bandwidth: 9 Mbit/s}, "
+        "{pairs: [[edge-1, edge-2]], bandwidth: 7 Mbit/s}]",
     )
     assert route(loaded, "edge-1", "edge-2") == [("edge-1/to-edge-2", "edge-edge")]
     assert route(loaded, "edge-0", "edge-3") == [
@@ -98,6 +99,40 @@ def test_a_chain_hands_its_model_on_over_direct_links(small: Small) -> None:
     handed_on = [row for row in session.world.ledger.rows if row.hop == CLIENT_CLIENT]
     assert [(row.who, row.peer) for row in handed_on] == [(f"client-{n}", f"client-{n + 1}") for n in range(7)]
     assert all(row.end_s - row.start_s == pytest.approx(0.030 + 8 * size / 2e6, rel=1e-9) for row in handed_on)
+
+
+CHAINS = {
+    "fedseq": "formation: {size: 3}",
+    "fedasyncseq": "formation: {size: 3}",
+    "fedseq2par": "",
+    "fedcyclic": "",
+    "hfldd": "estimator: {epochs: 1}, formation: {clusters: 3}, training: {images: 2}",
+}
+
+
+@pytest.mark.parametrize("preset", CHAINS)
+def test_clients_that_are_joined_exchange_directly_and_others_through_servers(small: Small, preset: str) -> None:
+    # Clients with even numbers are joined with all others of them, and so are odd ones: one and the other send through servers.
+    pairs = ", ".join(f"[client-{a}, client-{b}]" for a in range(8) for b in range(a) if (a - b) % 2 == 0)
+    more = f", {CHAINS[preset]}" if CHAINS[preset] else ""
+    session = played(
+        small(
+            f"method={{preset: {preset}, local: {{epochs: 1, batch_size: 4}}{more}}}",
+            f"topology.links.direct=[{{pairs: [{pairs}], bandwidth: 500 kbit/s, latency: 30 ms}}]",
+            "data.public=2",
+            "stop.rounds=3",
+        )
+    )
+    rows = [row for row in session.world.ledger.rows if row.hop == CLIENT_CLIENT]
+    number = session.world.fleet.number
+    joined = {row for row in rows if ((number(row.who) or 0) - (number(row.peer) or 0)) % 2 == 0}
+    for row in joined:
+        assert row.end_s - row.start_s == pytest.approx(0.030 + 8 * row.bytes / 500e3, rel=1e-9)
+    for row in set(rows) - joined:
+        assert row.end_s - row.start_s >= 0.040 + 8 * row.bytes / 8e6 - 1e-9
+    assert joined
+    assert set(rows) - joined
+    assert session.metrics[-1]["bytes_client_client"] == sum(row.bytes for row in rows)
 
 
 def test_transfers_in_one_direction_share_a_direct_link(small: Small) -> None:

@@ -295,6 +295,10 @@ def test_fleets_that_are_no_tree_are_refused_with_file_row_and_column(
         (["topology.clients=[{name: a, count: 3}, {name: a, count: 3}]"], "another kind has the name"),
         (["topology.clients=[{name: edge, count: 3}]"], "is the name of a client and of a server"),
         (["method.aggregator=gateway"], "unknown tier 'gateway'"),
+        (
+            ["topology.edges=null", "topology.tiers=[{name: site, count: 2}]"],
+            "unknown tier 'edge'; tiers: 'cloud', 'site'",
+        ),
         (["method.tiers={edge: {rounds: 2}}"], "is not above 'edge', where groups are"),
         (["method.tiers={cloud: {rounds: 2}}"], "the cloud's rounds are the global ones"),
         (["topology.fleet=/no/such/file.csv", "topology.clients=null"], "there is no such file"),
