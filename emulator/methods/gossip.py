@@ -27,7 +27,7 @@ from emulator.learning.recipes import Handle
 from emulator.ledger import Tag
 from emulator.methods.cluster_models import Clusters
 from emulator.methods.estimators import learn
-from emulator.methods.forming import charge_formation, enquiry, form, next_return
+from emulator.methods.forming import Positions, charge_formation, enquiry, form, next_return
 from emulator.methods.limits import check_deadline, check_groups, check_trained
 from emulator.methods.memory import RuleMemory
 from emulator.methods.session import NOBODY_LEFT, Session
@@ -90,7 +90,7 @@ def gossip(session: Session, params: GossipParams) -> Steps:
         check_deadline(session, "wait_for_members", params.wait_for_members, params.local, *sizes, params.aggregator)
     session.begin(model)
     servers = Servers(session, params, model)
-    yield from servers.form(1)
+    yield from servers.begin()
     for server in servers.names:
         world.env.process(servers.follow(server))
     clusters = servers.models_after(0)
@@ -120,25 +120,36 @@ class Servers:
         self._near = {name: [n for n in roster.neighbours.get(name, ()) if n in self.names] for name in self.names}
         self._estimates: np.ndarray | None = None
         self._groups: list[Group] = []
+        self._positions = Positions(session, params)
         self._weights: Mapping[str, Mapping[str, float]] = {}
         self._memory = RuleMemory(session.lab, params.local, session.scenario.topology.client_count)
         self._models = {(0, name): model for name in self.names}  # by round and server, of rounds that are not over
         self._over: dict[int, simpy.Event] = {}
         self._mail: dict[tuple[int, int, str, str], simpy.Event] = {}  # by round, exchange, sender and receiver
 
-    def form(self, t: int) -> Steps:
-        """Forms groups, and settles how much servers take from each other."""
+    def begin(self) -> Steps:
+        """Learns what groups are formed by, forms them, and settles how much servers take from each other.
+
+        Where clients move, a server counts with those that it has at home: it may have none some day.
+        """
         session, params = self._session, self._params
-        if t == 1:
-            needs = params.formation.plugin.facts.needs
-            self._estimates = yield from learn(session, needs, params.estimator, enquiry(session, params))
+        needs = params.formation.plugin.facts.needs
+        self._estimates = yield from learn(session, needs, params.estimator, enquiry(session, params))
+        yield from self._form(1)
+        held, samples = session.lab.clients.samples, dict.fromkeys(self.names, 0)
+        if session.world.movements.paths:
+            for client, server in enumerate(session.world.fleet.servers_at(params.aggregator)):
+                samples[server] += int(held[client])
+        else:
+            for group in self._groups:
+                samples[group.aggregator] += int(held[list(group.members)].sum())
+        self._weights = mixing_weights(self._near, samples if params.mixing == "samples" else None)
+
+    def _form(self, t: int) -> Steps:
+        session, params = self._session, self._params
+        self._positions.note()
         self._groups = form(session, params, t, self._estimates)
         check_groups(session, params, self._groups, t)
-        held = session.lab.clients.samples
-        samples = dict.fromkeys(self.names, 0)
-        for group in self._groups:
-            samples[group.aggregator] += int(held[list(group.members)].sum())
-        self._weights = mixing_weights(self._near, samples if params.mixing == "samples" else None)
         yield from charge_formation(session, params.formation, self._groups, t, self._estimates)
 
     def ended(self, t: int) -> simpy.Event:
@@ -148,7 +159,7 @@ class Servers:
     def models_after(self, t: int) -> Clusters:
         """The models of all servers after round t, and whose each client has."""
         number = {name: n for n, name in enumerate(self.names)}
-        of = np.array([number[name] for name in self._session.world.fleet.servers_at(self._params.aggregator)])
+        of = np.array([number[name] for name in self._session.world.fleet_now().servers_at(self._params.aggregator)])
         models = tuple(self._models[t, name] for name in self.names)
         for name in self.names if t else ():
             del self._models[t - 1, name]
@@ -160,7 +171,7 @@ class Servers:
         model, size = self._models[0, server], world.workload.model_bytes
         have = self._have  # a server gets its first model from the cloud, or from a neighbour
         for t in itertools.count(1):
-            if not (yield from self._somebody()):
+            if not (yield from self._somebody(t)):
                 return
             if server not in have and (yield world.send(CLOUD, server, size, Tag("model", t))):
                 have.add(server)
@@ -180,10 +191,14 @@ class Servers:
             if all((t, name) in self._models for name in self.names):
                 self.ended(t).succeed(world.now)
 
-    def _somebody(self) -> StepsTo[bool]:
+    def _somebody(self, t: int) -> StepsTo[bool]:
         """Waits until a group of any server can train, as rounds of other methods do. False: none ever can."""
         waits = 0
-        while not any(self._there(group) for group in self._groups):
+        while True:
+            if self._positions.changed():
+                yield from self._form(t)
+            if any(self._there(group) for group in self._groups):
+                return True
             back = next_return(self._session, waits, self._params.min_members)
             if back is None:
                 if not self.deserted.triggered:
@@ -191,7 +206,6 @@ class Servers:
                 return False
             yield back
             waits += 1
-        return True
 
     def _there(self, group: Group) -> Group | None:
         """A group with the members that are there; None where it cannot train. The cloud is needed for a first model alone."""

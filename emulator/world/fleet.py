@@ -162,7 +162,7 @@ class Fleet:
         """The same fleet with clients behind other servers: for each the place of its server in the roster."""
         found = copy(self)
         found.roster = replace(self.roster, home_of=homes)
-        found._routes, found._patterns, found._ways = {}, {}, {}
+        found._routes, found._patterns = {}, {}
         return found
 
     def home(self, client: int) -> str:
