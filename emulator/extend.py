@@ -102,14 +102,17 @@ from emulator.contracts.methods import (
 from emulator.contracts.world import (
     FaultEffect,
     FleetSize,
+    Ground,
     GroupOperation,
     GroupOperationFacts,
     Meeting,
     OperationCost,
     RngOf,
+    Stays,
     Transport,
     faults,
     group_operations,
+    movements,
     transports,
 )
 from emulator.errors import HflError, InputError
@@ -139,7 +142,7 @@ from emulator.scenario.words import Count
 from emulator.study.schema import FigureParams
 from emulator.tables import Table
 from emulator.units import BitsPerSecond, ClientSeconds, PositiveBytes, PositiveSeconds, Seconds
-from emulator.world.faults import OfClients, OfEdges, When
+from emulator.world.faults import OfClients, OfEdges, SomeClients, When
 from emulator.world.fleet import CLOUD, client_name, edge_name
 from emulator.world.meetings import operate, recover
 from emulator.world.operations import CurveParams
@@ -193,6 +196,8 @@ __all__ = [  # noqa: RUF022 (by slot)
     "transports", "Transport",
     # Faults.
     "faults", "FleetSize", "FaultEffect", "RngOf", "Spells", "When", "OfClients", "OfEdges",
+    # Movements.
+    "movements", "Ground", "Stays", "SomeClients",
     # Trace formats and generators.
     "trace_formats", "trace_generators", "TraceFormatFacts", "TraceGeneratorFacts", "Trace", "DeviceMix", "LatencyMatrix",
     "StepFunction", "Head", "lines", "number", "read_text", "wrong",

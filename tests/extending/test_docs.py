@@ -191,6 +191,14 @@ def fault(said: Sequence[str]) -> None:
     assert broken.groupby("end_s")["who"].nunique().max() > 1
 
 
+@of("Movement")
+def movement(said: Sequence[str]) -> None:
+    ledger = load_run("shifts").ledger
+    handovers = ledger[ledger["what"] == "handover"]
+    assert set(handovers["hop"]) == {"edge-cloud", "cloud-edge"}
+    assert handovers["start_s"].min() == pytest.approx(0.3)
+
+
 @of("Attack and measurement")
 def attack(said: Sequence[str]) -> None:
     margins = load_run("confused").table("margins")
