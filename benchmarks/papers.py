@@ -1,6 +1,7 @@
 """Figures of the papers that are no runs: which weights move (S3 Fig. 6), what estimates of clients look like (S4 Figs. 8, 9).
 
-    python benchmarks/papers.py [--weights hicfl/small] [--samples 150] [--clients fedseq/small] [--epochs 1 5 10 20 30 40]
+    python benchmarks/papers.py [--weights hicfl/small] [--samples 160] [--clients fedseq/small]
+                                [--epochs 1 5 10 20 30 40] [--seed 0]
 
 ``--weights`` and ``--clients`` name the scenarios whose clients are trained; by default small ones, on the embedded digits.
 ``--weights hicfl/fashion --samples 2816`` and ``--clients fedseq/paper`` are about what the papers had.
@@ -45,10 +46,10 @@ def measured(lab: Lab, measurement: str, params: PretrainingParams) -> list[np.n
     return lab.measure_all(measurement, ((models, None) for models, _ in pretrained(lab, params)))
 
 
-def print_weights(name: str, samples: int) -> None:
+def print_weights(name: str, samples: int, seed: int) -> None:
     """S3 Fig. 6: whether the weights whose updates change between two rounds are those that change between the next two."""
     partition = f"{{kind: dominant-label, beta: 0.7, samples_per_client: {samples}, overlap: true}}"
-    scenario = load(name, [f"data.partition={partition}"]).scenario
+    scenario = load(name, [f"data.partition={partition}", f"seed={seed}"]).scenario
     lab, rule = lab_of(scenario), scenario.method.params.local
     threshold = SELECTION * rule.params.learning_rate
     shares = [float(n) / int(lab.clients.samples.sum()) for n in lab.clients.samples]
@@ -70,11 +71,11 @@ def print_weights(name: str, samples: int) -> None:
         )
 
 
-def print_components(name: str, epochs: list[int], params: PretrainingParams) -> None:
+def print_components(name: str, epochs: list[int], params: PretrainingParams, seed: int) -> None:
     """S4 Fig. 8: principal components that keep 90 % of the variance of the classifiers' weights."""
     print(f"\nS4 Fig. 8, {name}: principal components of the clients' classifiers that keep 90 % of their variance")
     for alpha in (0.0, 0.2, 0.5):
-        lab, kept = lab_of(load(name, [f"data.partition.alpha={alpha}"]).scenario), []
+        lab, kept = lab_of(load(name, [f"data.partition.alpha={alpha}", f"seed={seed}"]).scenario), []
         for e in epochs:
             weights = np.stack(measured(lab, "classifier-weights", params.model_copy(update={"epochs": e})))
             kept.append(principal_components(weights, 0.9).shape[1])
@@ -82,9 +83,9 @@ def print_components(name: str, epochs: list[int], params: PretrainingParams) ->
         print(f"  alpha {alpha}: {counts} of {min(weights.shape)} (after so many epochs)")
 
 
-def print_distances(name: str, params: PretrainingParams) -> None:
+def print_distances(name: str, params: PretrainingParams, seed: int) -> None:
     """S4 Fig. 9: how far the estimates of clients of one class each are from each other; with the scenario's own probe."""
-    scenario = load(name, ["data.partition.alpha=0"]).scenario
+    scenario = load(name, ["data.partition.alpha=0", f"seed={seed}"]).scenario
     lab, estimator = lab_of(scenario), scenario.method.params.estimator.params
     trained = isinstance(estimator, Task2VecParams) and estimator.probe is not None
     start = lab.pretrained(estimator.probe) if trained else lab.initial()
@@ -119,14 +120,15 @@ def print_distances(name: str, params: PretrainingParams) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--weights", default="hicfl/small")
-    parser.add_argument("--samples", type=int, default=150)
+    parser.add_argument("--samples", type=int, default=160)
     parser.add_argument("--clients", default="fedseq/small")
     parser.add_argument("--epochs", type=int, nargs="+", default=[1, 5, 10, 20, 30, 40])
+    parser.add_argument("--seed", type=int, default=0, help="of all scenarios")
     given = parser.parse_args()
     params = PretrainingParams(epochs=10, batch_size=10, learning_rate=0.05)
-    print_weights(given.weights, given.samples)
-    print_components(given.clients, given.epochs, params)
-    print_distances(given.clients, params)
+    print_weights(given.weights, given.samples, given.seed)
+    print_components(given.clients, given.epochs, params, given.seed)
+    print_distances(given.clients, params, given.seed)
 
 
 if __name__ == "__main__":

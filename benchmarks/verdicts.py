@@ -8,8 +8,10 @@ The first prints Markdown tables for docs/verdicts.md. ``--quantity accuracy_clu
 the final accuracy (of a study with a what-if: of its worlds). The second prints a line for each study and quantity, as
 docs/papers.md has them; ``accuracy@cost_s=300`` is the accuracy of the last evaluation within so much, ``cost_s@accuracy=0.9``
 what was spent when it was first reached. ``--pair HiCFL IFCA --lines accuracy_clusters@time_s=60`` prints by how much one is
-ahead of the other there, on pairs of runs with the same seed. The third says which studies the page has no such line of, and ends
-with 1 where there are any. The studies are not run: ``hfl study NAME`` does that.
+ahead of the other there, on pairs of runs with the same seed. The third holds a page to studies: it says which lines of each
+the page has, which studies it has no line of, and which cells of its tables have a ± that is in no line of any of them; it ends
+with 1 where there are such. ``--lines`` adds quantities such as ``round@accuracy=0.68``. The studies are not run: ``hfl study
+NAME`` does that.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -165,6 +167,22 @@ def quantities_of(results: StudyResults) -> list[str]:
     return [c.removesuffix("_mean") for c in means]
 
 
+def held_to(
+    page: str, studies: Iterable[StudyResults], further: Sequence[str] = ()
+) -> tuple[dict[str, list[str]], list[str]]:
+    """The quantities whose lines a page has, by study; and the cells of its tables with a ± that is in no such line."""
+    found: dict[str, list[str]] = {}
+    lines = set[str]()
+    for results in studies:
+        own = {q: line(results, q) for q in [*quantities_of(results), *(q for q in further if "@" in q)]}
+        found[results.name] = [q for q, text in own.items() if text in page]
+        lines |= set(own.values())
+    for text in sorted(lines, key=len, reverse=True):
+        page = page.replace(text, "")
+    cells = [cell.strip() for row in page.splitlines() if row.startswith("|") for cell in row.split("|")]
+    return found, [cell for cell in cells if "±" in cell]
+
+
 def _figure(quantity: str) -> Text:
     if "accuracy" in quantity.partition("@")[0]:
         return lambda value: f"{100 * value:.1f} %"
@@ -180,13 +198,13 @@ def main() -> None:
     parser.add_argument("--check", type=Path, metavar="PAGE", help="look for the lines in a page")
     given = parser.parse_args()
     if given.check is not None:
-        page = given.check.read_text(encoding="utf-8")
-        loaded = [load_study(folder) for folder in given.studies]
-        absent = [
-            r.name for r in loaded if not any(line(r, q) in page for q in [*quantities_of(r), *(given.lines or ())])
-        ]
-        print("\n".join(f"{name}: no line of it is in {given.check}" for name in absent) or "all there")
-        raise SystemExit(bool(absent))
+        found, strays = held_to(
+            given.check.read_text(encoding="utf-8"), map(load_study, given.studies), given.lines or ()
+        )
+        for name, quantities in found.items():
+            print(f"{name}: {', '.join(quantities) or f'no line of it is in {given.check}'}")
+        print("\n".join(f"in no line of these studies: {cell}" for cell in strays))
+        raise SystemExit(bool(strays) or not all(found.values()))
     for folder in given.studies:
         if given.pair:
             print("\n".join(f"{q}: {difference(load_study(folder), q, *given.pair)}" for q in given.lines))

@@ -18,6 +18,7 @@ from emulator.run import execute
 from emulator.scenario import Loaded, load
 from emulator.world.fleet import Fleet
 from emulator.world.fleet_columns import tables
+from emulator.world.movements import Movements
 from tests.methods.playing import played
 from tests.scenario.command import hfl
 
@@ -92,7 +93,7 @@ def test_links_beside_the_tree_are_shown_and_written_once(tmp_path: Path) -> Non
 def test_a_run_writes_its_fleet_into_its_folder(small: Small, tmp_path: Path) -> None:
     loaded = small(KINDS, "topology.links.direct=[{shape: line, bandwidth: 5 Mbit/s}]", "stop.rounds=1")
     execute(loaded, tmp_path / "run", Memo(None), max_workers=1)
-    wanted = FleetTables(**tables(Fleet(loaded.scenario.topology, loaded.scenario.seed)))
+    wanted = FleetTables(**tables(Fleet(loaded.scenario.topology, loaded.scenario.seed), Movements()))
     assert fleet_of(load_run(tmp_path / "run")) == wanted
     assert wanted.links == {"a": ["edge-0"], "b": ["edge-1"], "bandwidth": ["5 Mbit/s"], "latency": ["0 s"]}
     assert "fleet.json" in json.loads((tmp_path / "run" / "summary.json").read_text())["files"]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from emulator.contracts.methods import MethodParams, methods
@@ -60,3 +62,15 @@ def test_bad_input_that_shows_late_leaves_no_folder(small: Small, tmp_path: Path
         execute(small("model=lenet5"), tmp_path / "run", Memo(None), max_workers=1)
     assert not (tmp_path / "run").exists()
     assert prepare(tmp_path / "run", small().scenario)
+
+
+def test_accuracy_at_the_budget_is_that_of_the_last_evaluation_within_it(small: Small, tmp_path: Path) -> None:
+    free = execute(small("stop.rounds=6"), tmp_path / "free", Memo(None), max_workers=1)
+    assert "accuracy_at_budget" not in free
+    rows = pd.read_csv(tmp_path / "free" / "metrics.csv").to_dict("records")
+    before, after = next((a, b) for a, b in itertools.pairwise(rows[1:]) if a["accuracy"] != b["accuracy"])
+    limit = (before["cost_s"] + after["cost_s"]) / 2  # is crossed within a round
+    summary = execute(small(f"stop={{rounds: 6, cost: {limit} client-s}}"), tmp_path / "run", Memo(None), max_workers=1)
+    assert (summary["stopped_by"], summary["rounds"]) == ("cost", after["round"])
+    assert summary["final"]["cost_s"] == after["cost_s"] > summary["budget"]["cost"]
+    assert summary["accuracy_at_budget"] == before["accuracy"] != summary["final"]["accuracy"] == after["accuracy"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -116,10 +117,15 @@ def standardise(x_train: np.ndarray, x_test: np.ndarray, axes: tuple[int, ...]) 
         x /= np.where(std > 0, std, np.float32(1))
 
 
-def normalised(pixels: np.ndarray, mean: Sequence[float], std: Sequence[float]) -> np.ndarray:
-    """``(pixels / 255 - mean) / std`` by channel, as float32, of uint8 [samples, channels, height, width]."""
+def scaled(
+    pixels: np.ndarray, mean: Sequence[float], std: Sequence[float], to: Literal["standardised", "unit"]
+) -> np.ndarray:
+    """Uint8 [samples, channels, height, width] as float32: ``(pixels / 255 - mean) / std`` by channel, or ``pixels / 255``."""
     x = sample_array(pixels.shape)
     x[:] = pixels
+    if to == "unit":
+        x /= 255
+        return x
     x *= np.asarray([1 / (255 * s) for s in std], np.float32)[:, None, None]
     x -= np.asarray([m / s for m, s in zip(mean, std, strict=True)], np.float32)[:, None, None]
     return x

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from emulator.contracts.learning import DataSetFacts, data_sets
-from emulator.learning.data.arrays import ArraySet, Outline, normalised
+from emulator.learning.data.arrays import ArraySet, Outline, scaled
 from emulator.learning.data.files import StoredParams, damaged, fingerprint, obtain, unless_fetched
 
 SHAPE = (3, 32, 32)
@@ -80,11 +80,19 @@ def _files(
     return obtain(name, params, lambda: paths if all(p.is_file() for p in paths) else None, [folder], collection_class)
 
 
-def _read(paths: Sequence[Path], label_key: str, classes: int, mean: Sequence[float], std: Sequence[float]) -> ArraySet:
+def _read(
+    paths: Sequence[Path],
+    params: StoredParams,
+    label_key: str,
+    classes: int,
+    mean: Sequence[float],
+    std: Sequence[float],
+) -> ArraySet:
     """All files but the last are for training."""
     *train, (x_test, y_test) = (read_batch(p, label_key, classes) for p in paths)
-    x_train = normalised(np.concatenate([x for x, _ in train]), mean, std)
-    return ArraySet(x_train, np.concatenate([y for _, y in train]), normalised(x_test, mean, std), y_test, classes)
+    x_train = scaled(np.concatenate([x for x, _ in train]), mean, std, params.pixels)
+    x_test = scaled(x_test, mean, std, params.pixels)
+    return ArraySet(x_train, np.concatenate([y for _, y in train]), x_test, y_test, classes)
 
 
 def _outline(paths: Sequence[Path], label_key: str, classes: int) -> Outline:
@@ -97,7 +105,7 @@ def _cifar10_files(params: StoredParams) -> list[Path]:
 
 
 def _cifar10_fingerprint(params: StoredParams) -> str:
-    return fingerprint("cifar10", _cifar10_files(params))
+    return fingerprint(params.titled("cifar10"), _cifar10_files(params))
 
 
 @data_sets.register(
@@ -116,7 +124,7 @@ def _cifar10_fingerprint(params: StoredParams) -> str:
 def cifar10(params: StoredParams) -> ArraySet:
     """CIFAR-10, colour photographs, 32×32, 50,000 to train and 10,000 to test."""
     mean, std = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
-    return _read(_cifar10_files(params), "labels", 10, mean, std)
+    return _read(_cifar10_files(params), params, "labels", 10, mean, std)
 
 
 def _cifar100_files(params: StoredParams) -> list[Path]:
@@ -124,7 +132,7 @@ def _cifar100_files(params: StoredParams) -> list[Path]:
 
 
 def _cifar100_fingerprint(params: StoredParams) -> str:
-    return fingerprint("cifar100", _cifar100_files(params))
+    return fingerprint(params.titled("cifar100"), _cifar100_files(params))
 
 
 @data_sets.register(
@@ -143,4 +151,4 @@ def _cifar100_fingerprint(params: StoredParams) -> str:
 def cifar100(params: StoredParams) -> ArraySet:
     """CIFAR-100 (fine labels), colour photographs, 32×32, 50,000 to train and 10,000 to test."""
     mean, std = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
-    return _read(_cifar100_files(params), "fine_labels", 100, mean, std)
+    return _read(_cifar100_files(params), params, "fine_labels", 100, mean, std)

@@ -10,9 +10,9 @@ import zlib
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Literal, NoReturn, TypeVar
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from emulator.errors import InputError
 from emulator.files import digest_of
@@ -39,6 +39,22 @@ class StoredParams(Params):
 
     root: str = Field("data", min_length=1, description="folder that holds the set in torchvision's own layout")
     download: bool = Field(False, description="fetch the set into that folder with torchvision where it is missing")
+    pixels: Literal["standardised", "unit"] = Field(
+        "standardised",
+        description="standardised: less the mean of the training images, over their deviation, by channel; unit: from 0 to 1",
+    )
+
+    @model_serializer(mode="wrap")
+    def _as_it_was(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Keys and names of folders of runs that were there before `pixels` stay as they are.
+        said: dict[str, Any] = dump(self)
+        if self.pixels == "standardised":
+            said.pop("pixels")
+        return said
+
+    def titled(self, name: str) -> str:
+        """The name of a set, told apart by its pixels."""
+        return name if self.pixels == "standardised" else f"{name}-{self.pixels}"
 
 
 P = TypeVar("P", bound=StoredParams)

@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import Field
 
 from emulator.contracts.learning import DataSetFacts, data_sets
-from emulator.learning.data.arrays import ArraySet, Outline, normalised
+from emulator.learning.data.arrays import ArraySet, Outline, scaled
 from emulator.learning.data.files import StoredParams, damaged, fingerprint, obtain, unless_fetched
 
 DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")  # of the Debian package dataset-fashion-mnist
@@ -81,6 +81,7 @@ def _read_part(images: Path, labels: Path, classes: int, first_label: int) -> tu
 
 def _read(
     paths: Sequence[Path],
+    params: StoredParams,
     classes: int,
     mean: float,
     std: float,
@@ -91,7 +92,8 @@ def _read(
     x_test, y_test = _read_part(paths[2], paths[3], classes, first_label)
     if transposed:
         x_train, x_test = x_train.swapaxes(2, 3), x_test.swapaxes(2, 3)
-    return ArraySet(normalised(x_train, [mean], [std]), y_train, normalised(x_test, [mean], [std]), y_test, classes)
+    x_train, x_test = (scaled(x, [mean], [std], params.pixels) for x in (x_train, x_test))
+    return ArraySet(x_train, y_train, x_test, y_test, classes)
 
 
 def _mnist_files(params: StoredParams) -> list[Path]:
@@ -100,7 +102,7 @@ def _mnist_files(params: StoredParams) -> list[Path]:
 
 
 def _mnist_fingerprint(params: StoredParams) -> str:
-    return fingerprint("mnist", _mnist_files(params))
+    return fingerprint(params.titled("mnist"), _mnist_files(params))
 
 
 @data_sets.register(
@@ -118,7 +120,7 @@ def _mnist_fingerprint(params: StoredParams) -> str:
 )
 def mnist(params: StoredParams) -> ArraySet:
     """MNIST, handwritten digits, 28×28, 60,000 to train and 10,000 to test (LeCun et al. 1998)."""
-    return _read(_mnist_files(params), 10, 0.1307, 0.3081)
+    return _read(_mnist_files(params), params, 10, 0.1307, 0.3081)
 
 
 def _fashion_files(params: StoredParams) -> list[Path]:
@@ -128,7 +130,7 @@ def _fashion_files(params: StoredParams) -> list[Path]:
 
 
 def _fashion_fingerprint(params: StoredParams) -> str:
-    return fingerprint("fashion-mnist", _fashion_files(params))
+    return fingerprint(params.titled("fashion-mnist"), _fashion_files(params))
 
 
 @data_sets.register(
@@ -150,7 +152,7 @@ def fashion_mnist(params: StoredParams) -> ArraySet:
     Where torchvision's folder has no such set, the files of the Debian package dataset-fashion-mnist are
     taken.
     """
-    return _read(_fashion_files(params), 10, 0.2860, 0.3530)
+    return _read(_fashion_files(params), params, 10, 0.2860, 0.3530)
 
 
 EMNIST_CLASSES = {"byclass": 62, "bymerge": 47, "balanced": 47, "letters": 26, "digits": 10, "mnist": 10}
@@ -177,7 +179,7 @@ def _emnist_files(params: EmnistParams) -> list[Path]:
 
 
 def _emnist_fingerprint(params: EmnistParams) -> str:
-    return fingerprint(f"emnist-{params.split}", _emnist_files(params))
+    return fingerprint(params.titled(f"emnist-{params.split}"), _emnist_files(params))
 
 
 def _first_label(params: EmnistParams) -> int:
@@ -207,4 +209,4 @@ def emnist(params: EmnistParams) -> ArraySet:
     ``balanced``; the other splits differ from them only in the third decimal.
     """
     paths, classes = _emnist_files(params), EMNIST_CLASSES[params.split]
-    return _read(paths, classes, 0.1751, 0.3332, _first_label(params), transposed=True)
+    return _read(paths, params, classes, 0.1751, 0.3332, _first_label(params), transposed=True)
