@@ -30,6 +30,10 @@ KINDS = (
 )
 WORLDS = {
     "uniform": [],
+    "movement": [
+        "topology.movement={path: {kind: waypoint, width: 500, height: 300, fastest: 900, reach: 200}, state: 1 kB}",
+        "method.preset=hierfavg",
+    ],
     "no edges": ["topology.edges=0", "method=fedavg"],
     "devices": ["topology.devices={raspberry-pi-4b: 0.5, laptop: 0.5}"],
     "a mix": ["topology.devices={mix: phone-mix, bandwidth: true}"],

@@ -13,18 +13,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator import ledger
+from emulator import checkpoint, ledger
 from emulator.contracts.world import Ground
 from emulator.errors import InputError, ScenarioError
+from emulator.learning.memo import Memo
 from emulator.ledger import COMPUTE, DONE, TRANSFER, Row, Tag
 from emulator.methods.session import Session
 from emulator.rng import stream
+from emulator.run import execute
+from emulator.run_folder import check_inputs
 from emulator.scenario import Loaded
 from emulator.world.endings import check
 from emulator.world.movements import Whereabouts, movements
 from emulator.world.moving import WaypointParams, _nearest, waypoint
 from emulator.world.world import World
-from tests.methods.playing import played
+from tests.methods.playing import cut_off_and_finished, played
 
 Small = Callable[..., Loaded]
 
@@ -236,6 +239,51 @@ def test_nothing_before_a_move_depends_on_it(moving: Small) -> None:
     first = "client-0,0.1 s,edge-1\nclient-5,0.2 s,edge-0\n"
     assert len(rows(first)) > 20
     assert rows(first) == rows(first + "client-1,0.3 s,edge-1\n")
+
+
+def test_another_world_and_a_run_that_was_cut_off_give_the_files_of_a_fresh_run(moving: Small, tmp_path: Path) -> None:
+    rows = "client-0,0.1 s,edge-1\nclient-5,0.25 s,edge-0\nclient-0,0.4 s,\nclient-0,0.6 s,edge-0\n"
+
+    def scenario(*changes: str) -> Loaded:
+        return moving(rows, "stop.rounds=4", "topology.movement.model=true", *changes)
+
+    def files(name: str) -> list[bytes]:
+        return [(tmp_path / name / file).read_bytes() for file in ("metrics.csv", "ledger.parquet", "fleet.json")]
+
+    execute(scenario("topology.movement.groups=leave"), tmp_path / "run", Memo(None), max_workers=1)
+    known = checkpoint.read_memory(tmp_path / "run")
+    changed = scenario(
+        "topology.movement.groups=leave", "topology.movement.interruption=20 ms", "topology.sharing=dedicated"
+    )
+    replay = execute(changed, tmp_path / "replay", Memo(None), known=known, max_workers=1)
+    execute(changed, tmp_path / "fresh", Memo(None), max_workers=1)
+    assert files("replay") == files("fresh") != files("run")
+    assert replay["trainings"]["computed"] < replay["trainings"]["asked"]
+    cut_off_and_finished(scenario("topology.movement.groups=leave"), tmp_path / "cut", after=2)
+    assert files("cut") == files("run")
+    # Whoever reads the run again knows that its file of moves is another one.
+    check_inputs(tmp_path / "run")
+    (tmp_path / "moves.csv").write_text("client,time,parent\nclient-0,9 s,edge-1\n")
+    with pytest.raises(InputError, match=r"moves\.csv"):
+        check_inputs(tmp_path / "run")
+
+
+def test_two_in_a_chain_hand_the_model_on_while_they_move(moving: Small) -> None:
+    # With 'lost' a client that has left its group is left out of its chain; with the others it goes on over the tree.
+    chain = (
+        "method.training=sequential",
+        "method.formation=all",
+        "method.group_operation=none",
+        "method.group_rounds=1",
+    )
+    rows = "client-1,1 ms,edge-1\n"
+    members: dict[str, set[str]] = {}
+    for transfers in ("lost", "resumed", "carried"):
+        session = played(moving(rows, "stop.rounds=1", *chain, f"topology.movement.transfers={transfers}"))
+        trained = {r.who for r in session.world.ledger.rows if r.kind == COMPUTE and r.group == 0}
+        members[transfers] = trained
+    four = {f"client-{c}" for c in range(4)}
+    assert members == {"lost": four - {"client-1"}, "resumed": four, "carried": four}
 
 
 # Where clients are.

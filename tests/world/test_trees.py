@@ -10,17 +10,23 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+import simpy
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from devices.compute import training_s
 from emulator.errors import InputError
 from emulator.ledger import COMPUTE, TRANSFER, Tag
 from emulator.methods.session import Session
+from emulator.rng import stream
 from emulator.scenario import Loaded, dump, loads
 from emulator.scenario.roster import roster_of
+from emulator.scenario.topology_schema import Topology
 from emulator.world.fleet import Fleet
+from emulator.world.sharing import SharedNetwork
+from emulator.world.world import Steps
 from tests.methods.playing import played
+from tests.world.test_sharing import naive
 
 Small = Callable[..., Loaded]
 
@@ -354,3 +360,80 @@ def test_what_a_fleet_knows_of_its_routes_does_not_grow_with_clients_times_serve
     tracemalloc.stop()
     assert [len(parts) for parts in found] == [1] * 400
     assert kept < 2_000_000  # a number for each client and server would be 12.8 MB
+
+
+@st.composite
+def trees_with_transfers(draw: st.DrawFn) -> tuple[dict[str, object], list[tuple[float, str, str, int]]]:
+    """A topology of one to four tiers with links and cells of its own, and transfers between any of its nodes."""
+    rate = st.integers(1, 50).map(lambda mbps: f"{mbps} Mbit/s")
+    tiers, most = list[dict[str, object]](), 1
+    for name in TIERS[: draw(st.integers(1, 4))]:
+        count = draw(st.integers(most, most + 2))
+        links = {"up": draw(rate), "down": draw(rate), "latency": "0 s"}
+        cell = {"up": draw(rate), "down": draw(rate)} if draw(st.booleans()) else None
+        tiers.append({"name": name, "count": count, "links": links, "cell": cell})
+        most = count
+    clients = draw(st.integers(most, most + 4))
+    access = {"up": draw(rate), "down": draw(rate)}
+    nodes = [f"client-{c}" for c in range(clients)] + [f"{t['name']}-{n}" for t in tiers for n in range(t["count"])]  # type: ignore[call-overload]
+    ends = st.lists(st.sampled_from([*nodes, "cloud"]), min_size=2, max_size=2, unique=True)
+    begins, sizes = st.integers(0, 40).map(lambda tenth: tenth / 10), st.integers(10_000, 3_000_000)
+    sendings = draw(st.lists(st.tuples(begins, ends, sizes), min_size=1, max_size=10))
+    topology = {"tiers": tiers, "clients": clients, "links": {"access": access}, "transport": "fluid"}
+    return topology, [(start, a, b, size) for start, (a, b), size in sendings]
+
+
+@settings(deadline=None)
+@given(trees_with_transfers())
+def test_shares_in_trees_agree_with_brute_force(
+    drawn: tuple[dict[str, object], list[tuple[float, str, str, int]]],
+) -> None:
+    described, sendings = drawn
+    topology = Topology.model_validate(described)
+    roster = roster_of(topology)
+    parent = {server.name: server.parent for server in roster.servers if server.parent}
+    parent |= {
+        name: roster.servers[home].name for name, home in zip(roster.names, roster.home_of.tolist(), strict=True)
+    }
+    links = {server.name: server.link for server in roster.servers}
+    access, cells = topology.links.access, {server.name: server.cell for server in roster.servers}
+    mbps: dict[str, float] = {}
+
+    def crossed(sender: str, receiver: str) -> list[str]:
+        """The links of a route, found by walking up from both ends; and how fast they are."""
+        ups, downs = [sender], [receiver]
+        for way in (ups, downs):
+            while way[-1] != "cloud":
+                way.append(parent[way[-1]])
+        names = list[str]()
+        for way, other, direction in ((ups, downs, "up"), (downs, ups, "down")):
+            for node in (n for n in way if n not in other):
+                own, cell = links.get(node, access), cells[parent[node]]
+                mbps[f"{node} {direction}"] = getattr(own, direction) / 1e6
+                names.append(f"{node} {direction}")
+                if cell is not None:
+                    mbps[f"cell of {parent[node]} {direction}"] = getattr(cell, direction) / 1e6
+                    names.append(f"cell of {parent[node]} {direction}")
+        return names
+
+    def meets(sender: str, receiver: str) -> bool:
+        """Whether the tree is the way: a client reaches a server that is not above it straight (`Fleet.route`)."""
+        client, server = (sender, receiver) if receiver in (*links, "cloud") else (receiver, sender)
+        if client in links or client == "cloud" or server not in (*links, "cloud"):
+            return True
+        return server in roster.paths[parent[client]]
+
+    sendings = [each for each in sendings if meets(each[1], each[2])]
+    expected = naive(mbps, [(start, crossed(a, b), size) for start, a, b, size in sendings])
+    env, fleet = simpy.Environment(), Fleet(topology, 0)
+    network, ended = SharedNetwork(env, stream(0, "jitter")), dict[int, float]()
+
+    def send(number: int, start: float, sender: str, receiver: str, size: int) -> Steps:
+        yield env.timeout(start)
+        yield network.transfer(fleet.route(sender, receiver), size)
+        ended[number] = env.now
+
+    for number, sending in enumerate(sendings):
+        env.process(send(number, *sending))
+    env.run()
+    assert [ended[n] for n in range(len(sendings))] == pytest.approx(expected, rel=1e-6, abs=1e-7)
