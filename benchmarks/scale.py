@@ -2,6 +2,7 @@
 
     python benchmarks/scale.py [--clients 1000 10000 100000 1000000] [--per-edge 100] [--rounds 1] [--set KEY=VALUE ...]
     python benchmarks/scale.py --transports [--repeats 3]     tcp against fluid, in turn, best to best
+    python benchmarks/scale.py --fleets [--repeats 3]         a fleet whose rows all differ against equal clients
 
 Every size is a whole command, `hfl run SCENARIO --no-training`, in a process of its own: Python's start, the fleet, label counts
 told to the servers, groups, the round, and the ledger's file. Clients of four kinds of devices stand behind edges in groups of
@@ -71,19 +72,37 @@ def measured(folder: Path, scenario: Path, out: str, *changes: str) -> tuple[flo
     return seconds, run_s, usage.ru_utime + usage.ru_stime, 1024 * usage.ru_maxrss, rows
 
 
-def compare_transports(folder: Path, scenario: Path, clients: int, repeats: int, changes: list[str]) -> None:
-    """Prints how many times longer TCP takes than a fluid, best to best: the whole command, the run in it, and processors.
+def compare(
+    folder: Path, scenario: Path, clients: int, repeats: int, common: list[str], both: dict[str, list[str]]
+) -> None:
+    """Prints how many times longer the second of two takes than the first: the whole command, the run in it, and processors.
 
-    Seconds of processors depend least on what else runs on the machine.
+    They take turns, and the best of each counts. Seconds of processors depend least on what else runs on the machine.
     """
-    found: dict[str, list[tuple[float, ...]]] = {"fluid": [], "tcp": []}
+    found: dict[str, list[tuple[float, ...]]] = {name: [] for name in both}
     for repeat in range(repeats):
         for name, times in found.items():
-            times.append(measured(folder, scenario, f"{name}-{repeat}", *changes, f"topology.transport={name}")[:3])
-    best = {name: [min(each) for each in zip(*times, strict=True)] for name, times in found.items()}
+            times.append(measured(folder, scenario, f"{name}-{repeat}", *common, *both[name])[:3])
+    (one, first), (other, second) = (
+        (name, [min(each) for each in zip(*times, strict=True)]) for name, times in found.items()
+    )
     print(f"{clients:,} clients, load {os.getloadavg()[0]:.1f}")
-    for what, fluid_s, tcp_s in zip(("command", "run", "processors"), best["fluid"], best["tcp"], strict=True):
-        print(f"{what:>10}: fluid {fluid_s:.2f} s, tcp {tcp_s:.2f} s: {tcp_s / fluid_s:.2f} times")
+    for what, a_s, b_s in zip(("command", "run", "processors"), first, second, strict=True):
+        print(f"{what:>10}: {one} {a_s:.2f} s, {other} {b_s:.2f} s: {b_s / a_s:.2f} times")
+
+
+def different(clients: int, edges: int, file: Path) -> list[str]:
+    """Changes that read clients from a file in which every row has its own device, bandwidths and latency."""
+    rng = np.random.default_rng(0)
+    devices = ("raspberry-pi-4b", "raspberry-pi-3b-plus", "android-mid", "android-high")
+    homes = np.sort(np.arange(clients) * edges // clients)
+    columns = zip(
+        homes.tolist(), rng.choice(devices, clients), rng.uniform(5, 15, clients), rng.uniform(30, 70, clients),
+        rng.uniform(5, 30, clients), strict=True,
+    )  # fmt: skip
+    rows = [f"client-{c},edge-{e},{d},{up!r},{down!r},{ms!r}" for c, (e, d, up, down, ms) in enumerate(columns)]
+    file.write_text("\n".join(["name,parent,device,up [Mbit/s],down [Mbit/s],latency [ms]", *rows]) + "\n")
+    return ["topology.clients=null", f"topology.fleet={file}"]
 
 
 def main() -> None:
@@ -92,16 +111,21 @@ def main() -> None:
     parser.add_argument("--per-edge", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--set", dest="changes", action="append", default=[], metavar="KEY=VALUE")
-    parser.add_argument("--transports", action="store_true", help="compare the transports on 100,000 clients")
+    parser.add_argument("--transports", action="store_true", help="compare the transports")
+    parser.add_argument("--fleets", action="store_true", help="compare equal clients with clients that all differ")
     parser.add_argument("--repeats", type=int, default=3, help="of each transport")
     args = parser.parse_args()
-    if args.transports:
+    if args.transports or args.fleets:
         with tempfile.TemporaryDirectory() as name:
             scenario = Path(name) / "scale.yaml"
             scenario.write_text(SCENARIO)
             measured(Path(name), scenario, "first", *args.changes)
-            changes = ["topology.clients=100000", f"topology.edges={100_000 // args.per_edge}", *args.changes]
-            compare_transports(Path(name), scenario, 100_000, args.repeats, changes)
+            n, edges = max(args.clients), max(args.clients) // args.per_edge
+            changes = [f"topology.clients={n}", f"topology.edges={edges}", *args.changes]
+            both = {"fluid": ["topology.transport=fluid"], "tcp": ["topology.transport=tcp"]}
+            if args.fleets:
+                both = {"equal": [], "different": different(n, edges, Path(name) / "fleet.csv")}
+            compare(Path(name), scenario, n, args.repeats, changes, both)
         return
     sizes, times = sorted(args.clients), []
     print(f"{'clients':>9} {'edges':>7} {'seconds':>8} {'of run':>8} {'rows':>10} {'µs/client':>10} {'MB':>7}")
