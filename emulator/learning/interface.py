@@ -11,7 +11,7 @@ from emulator.contracts.learning import MeasurementChoice
 from emulator.learning.facts import ClientFacts, Evaluation, ModelFacts
 from emulator.learning.lab import Subject
 from emulator.learning.memo import RunMemory
-from emulator.learning.recipes import Announced, Distilled, Handle, LocalTraining, Swaps, Trained
+from emulator.learning.recipes import Announced, Distilled, Handle, LocalTraining, Swaps, Trained, VectorFunction
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,6 +59,9 @@ class AnyLab(Protocol):
 
     def combine(self, vectors: Sequence[Handle], weights: Sequence[float]) -> Handle:
         """See `Lab.combine`."""
+
+    def apply(self, function: VectorFunction, vectors: Sequence[Handle]) -> tuple[Handle, ...]:
+        """See `Lab.apply`."""
 
     def evaluate(self, model: Handle) -> Evaluation:
         """See `Lab.evaluate`."""

@@ -28,6 +28,7 @@ from emulator.learning.keys import Keys, content_key, from_npy, text_key, to_npy
 from emulator.learning.memo import RunMemory
 from emulator.learning.recipes import (
     Announced,
+    Apply,
     Combine,
     Distil,
     Distilled,
@@ -41,6 +42,7 @@ from emulator.learning.recipes import (
     Train,
     Trained,
     Trainee,
+    VectorFunction,
     Zeros,
     value_of,
 )  # fmt: skip
@@ -213,6 +215,12 @@ class Lab:
         key = content_key("combine", [v.key for v in vectors], [w.hex() for w in shares])
         return self._handle(key, Combine(vectors, shares))
 
+    def apply(self, function: VectorFunction, vectors: Sequence[Handle]) -> tuple[Handle, ...]:
+        """What a function gives for vectors, computed when it is needed."""
+        key = content_key("apply", function.identity(), [v.key for v in vectors])
+        recipe = Apply(function, vectors)
+        return tuple(self._handle(f"{key}:{n}" if n else key, recipe, n) for n in range(function.outputs))
+
     def evaluate(self, model: Handle) -> Evaluation:
         """Accuracy and loss on the test set; trains whatever is missing for it."""
         return self.evaluate_all([model])[0]
@@ -317,7 +325,7 @@ class Lab:
         while pending:
             while simple := pending.pop_ready(trainings=False):
                 for recipe in simple:
-                    pending.done(recipe, self._simple(recipe))
+                    pending.done(recipe, *self._simple(recipe))
             wave = pending.pop_ready(trainings=True)
             if any(isinstance(recipe, Train) for recipe in wave):
                 ahead = list(self._ready(set(wave), self._at_once - len(wave)))
@@ -377,12 +385,15 @@ class Lab:
             if self._on_trained is not None:
                 self._on_trained(count, len(recipes))
 
-    def _simple(self, recipe: Recipe) -> Tensor:
+    def _simple(self, recipe: Recipe) -> Sequence[Tensor]:
+        """The values of what is no training."""
+        if isinstance(recipe, Apply):
+            return recipe.function(*map(value_of, recipe.parents))
         if isinstance(recipe, Combine):
-            return self._engine.combine([value_of(p) for p in recipe.parents], recipe.weights)
+            return [self._engine.combine([value_of(p) for p in recipe.parents], recipe.weights)]
         if isinstance(recipe, Pretrained):
-            return self._engine.pretrained(recipe.probe)
-        return self._engine.initial(recipe.number) if isinstance(recipe, Initial) else self._engine.zeros()
+            return [self._engine.pretrained(recipe.probe)]
+        return [self._engine.initial(recipe.number) if isinstance(recipe, Initial) else self._engine.zeros()]
 
 
 def _choice(asked: MeasurementChoice | str) -> MeasurementChoice:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from weakref import ref
 
 if TYPE_CHECKING:
@@ -119,6 +119,31 @@ class Combine(Recipe):
     def __init__(self, parents: Sequence[Handle], weights: tuple[float, ...]) -> None:
         super().__init__(*parents)
         self.weights = weights
+
+
+class VectorFunction(Protocol):
+    """A function of vectors: models, updates, states. It is computed in the run's own process, on the CPU."""
+
+    @property
+    def outputs(self) -> int:
+        """How many vectors it gives."""
+
+    def identity(self) -> Any:
+        """All that determines what it gives for the same vectors, as plain data: its name, its parameters, its streams.
+
+        To be raised with every change to its arithmetic.
+        """
+
+    def __call__(self, *values: Tensor) -> Sequence[Tensor]:
+        """What it gives, as float32 of any length; it leaves the given vectors as they are. Called once for a handle's value."""
+
+
+class Apply(Recipe):
+    """A function of its parents."""
+
+    def __init__(self, function: VectorFunction, parents: Sequence[Handle]) -> None:
+        super().__init__(*parents)
+        self.function = function
 
 
 class Train(Recipe):

@@ -27,7 +27,7 @@ from emulator.learning.facts import FACTS_VERSION, ClientFacts, Evaluation, Mode
 from emulator.learning.keys import content_key, from_npy, to_npy
 from emulator.learning.lab import Subject, keys_of
 from emulator.learning.memo import RunMemory
-from emulator.learning.recipes import Announced, Distilled, Handle, LocalTraining, Swaps, Trained
+from emulator.learning.recipes import Announced, Distilled, Handle, LocalTraining, Swaps, Trained, VectorFunction
 from emulator.scenario.schema import Scenario
 
 if TYPE_CHECKING:
@@ -125,6 +125,10 @@ class TimingLab:
     def combine(self, vectors: Sequence[Handle], weights: Sequence[float]) -> Handle:
         """The same handle."""
         return self._model
+
+    def apply(self, function: VectorFunction, vectors: Sequence[Handle]) -> tuple[Handle, ...]:
+        """The same handle, as often as the function gives vectors."""
+        return (self._model,) * function.outputs
 
     def evaluate(self, model: Handle) -> Evaluation:
         """Nothing is measured."""

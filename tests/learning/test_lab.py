@@ -277,3 +277,37 @@ def test_content_keys_see_every_bit_of_a_float() -> None:
     assert content_key("x", {"a": 1, "b": 2}) == content_key("x", {"b": 2, "a": 1})
     with pytest.raises(TypeError, match="object has no place in a content key"):
         content_key("x", object())
+
+
+class Halves:
+    """The two halves of a vector, scaled, and how often they were computed."""
+
+    outputs = 2
+
+    def __init__(self, scale: float) -> None:
+        self.scale = scale
+        self.calls = 0
+
+    def identity(self) -> list[object]:
+        return ["halves", self.scale]
+
+    def __call__(self, *values: torch.Tensor) -> list[torch.Tensor]:
+        self.calls += 1
+        middle = len(values[0]) // 2
+        return [self.scale * values[0][:middle], self.scale * values[0][middle:]]
+
+
+def test_a_function_of_models_is_a_recipe_like_any_other(small: Small) -> None:
+    loaded = small()
+    lab, rule = make(loaded), loaded.scenario.method.params.local
+    model, halves = train(lab, lab.initial(), 0, rule, round=1), Halves(2.0)
+    first, second = lab.apply(halves, [model])
+    assert (halves.calls, lab.trained) == (0, 0)  # lazy
+    again = lab.apply(Halves(2.0), [model])
+    assert again == (first, second)  # known by what determines it
+    assert lab.apply(Halves(3.0), [model])[0] is not first
+    value = lab.value(second)
+    assert (halves.calls, first.recipe, second.recipe) == (1, None, None)
+    whole = lab.value(model)
+    assert torch.equal(torch.cat([lab.value(first), value]), 2.0 * whole)
+    assert make(loaded).apply(Halves(2.0), [train(make(loaded), lab.initial(), 0, rule, round=1)])[0].key == first.key
