@@ -69,6 +69,8 @@ def top_k(params: SparseParams) -> Reducer:
         size = np.abs(vector)
         size[np.isnan(size)] = np.inf
         k = params.kept(layout)
+        if not k:
+            return b"", vector
         least = np.partition(size, layout.count - k)[layout.count - k]
         more = np.flatnonzero(size > least)
         places = np.sort(np.concatenate([more, np.flatnonzero(size == least)[: k - len(more)]]))
@@ -108,10 +110,12 @@ def random_k(params: RandomParams) -> Reducer:
     """
 
     def places(layout: Layout, draw: Draw) -> np.ndarray:
+        if not layout.count:
+            return np.zeros(0, dtype=np.int64)
         return np.sort(draw.shared("places").choice(layout.count, params.kept(layout), replace=False, shuffle=False))
 
     def encode(vector: Vector, layout: Layout, draw: Draw) -> tuple[bytes, Vector]:
-        factor = np.float32(layout.count / params.kept(layout) if params.scale else 1.0)
+        factor = np.float32(layout.count / params.kept(layout) if params.scale and layout.count else 1.0)
         return b"", vector[places(layout, draw)] * factor
 
     def decode(side: bytes, kept: Vector, layout: Layout, draw: Draw) -> Vector:
