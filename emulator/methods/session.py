@@ -91,7 +91,9 @@ class Session:
         self._declared = tables_of(self.scenario)
         self.tables = {name: [] for name in self._declared}
         self._columns = metrics_columns_of(self.scenario)
-        check_columns(f"method '{self.scenario.method.kind}'", self._columns, (*METRICS, *CLUSTER_METRICS, *PERSONAL_METRICS))
+        check_columns(
+            f"method '{self.scenario.method.kind}'", self._columns, (*METRICS, *CLUSTER_METRICS, *PERSONAL_METRICS)
+        )
 
     @property
     def seed(self) -> int:
