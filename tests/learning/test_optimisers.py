@@ -255,3 +255,14 @@ def _overhead_s(device: DeviceProfile) -> float:
     """Of a sample in a batch of four: what it takes without arithmetic."""
     one, two = (training_s(device, flops, 1, 4) for flops in (1e3, 2e3))
     return 2 * one - two
+
+
+@pytest.mark.parametrize("stacked", [True, False])
+def test_decoupled_decay_leaves_what_is_not_trained_as_it_is_in_every_bit(stacked: bool) -> None:
+    start = FlatModel(fresh(*MODELS[0])).state
+    local = rule("classifier-sgd", optimiser="adamw", weight_decay=0.5, learning_rate=0.01)
+    trainer = Trainer(fresh(*MODELS[0]), make_data(), SEED, 0.0 if stacked else 1e30)
+    for _, found in trainer.train([TrainJob(start, client, local, ROUND, 0) for client in range(len(SIZES))]):
+        moved = found.state != start
+        assert not moved[:-170].any()
+        assert moved[-170:].all()
