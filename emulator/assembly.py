@@ -57,6 +57,8 @@ def assemble(scenario: Scenario, lab: AnyLab, ledger: Ledger | None = None) -> S
     world = World(env, fleet, network, workload, ledger, traces.speeds, disturbed, moving)
     powers = {name: device.power for name, device in zip(fleet.client_names, fleet.client_devices, strict=True)}
     session = Session(scenario, world, lab, Meter(ledger, powers, fleet.hops))
+    if session.wire.used:
+        world.watch()  # encoding takes each client's device its own time
     env.where = lambda: f"in round {session.rounds + 1}"
     if scenario.attacks is not None:
         session.attack = scenario.attacks(session)

@@ -26,7 +26,7 @@ from emulator.learning.clients import ClientData
 from emulator.learning.device import places_of, reproducible, within_memory
 from emulator.learning.distillation import DistilJob, DistillationParams, distil_client, distillation_flops
 from emulator.learning.extra_samples import Block
-from emulator.learning.facts import ModelFacts, model_facts
+from emulator.learning.facts import ModelFacts, model_facts, state_shapes
 from emulator.learning.flat import FlatModel
 from emulator.learning.gpus import DevicePool
 from emulator.learning.layers import are_tokens
@@ -102,6 +102,7 @@ class Engine:
                 self._tested = self._measurer.flat
                 self._untrained = self._tested.state.cpu().clone()
                 self.facts: ModelFacts = model_facts(again, arrays.shape, tokens, key)
+                self.shapes = state_shapes(again)
             self._pool: workers.WorkerPool | DevicePool | RayPool | None = None
             self._max_workers = max_workers
             self._backend = backend

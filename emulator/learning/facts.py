@@ -88,6 +88,12 @@ class ClientFacts:
         return np.asarray(self.label_counts.sum(axis=1))
 
 
+def state_shapes(module: nn.Module) -> list[list[int]]:
+    """The shapes of the tensors of a model's state, in its order: parameters, then float buffers."""
+    buffers = [b for b in module.buffers() if b.is_floating_point()]
+    return [list(tensor.shape) for tensor in (*module.parameters(), *buffers)]
+
+
 def model_facts(module: nn.Module, shape: tuple[int, ...], tokens: bool = False, key: str = "model") -> ModelFacts:
     """Facts of a model that takes samples of this shape, ``tokens`` or floats.
 

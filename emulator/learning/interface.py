@@ -36,6 +36,10 @@ class AnyLab(Protocol):
         """See `Lab.model_facts`."""
 
     @property
+    def state_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """See `Lab.state_shapes`."""
+
+    @property
     def sample_shape(self) -> tuple[int, ...]:
         """See `Lab.sample_shape`."""
 

@@ -141,6 +141,12 @@ class Lab:
         return ModelFacts.from_json(self.memory.recall(key, lambda: self._engine.facts.to_json()))
 
     @cached_property
+    def state_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of the tensors of the model's state, in its order."""
+        raw = self.memory.recall(content_key("state-shapes", self._model_key), lambda: _to_json(self._engine.shapes))
+        return tuple(map(tuple, json.loads(raw)))
+
+    @cached_property
     def sample_shape(self) -> tuple[int, ...]:
         """Channels, height and width of a sample."""
         raw = self.memory.recall(content_key("shape", self._set_key), lambda: _to_json(self._engine.data.arrays.shape))

@@ -19,10 +19,12 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 from pydantic import Field
 
+from emulator.contracts.encodings import EncodingKind, Layout
 from emulator.contracts.learning import MeasurementFacts, measurements
 from emulator.errors import InputError
 from emulator.learning.probe import ProbeParams
 from emulator.learning.recovery import RecoveryParams
+from emulator.learning.transmission import Pipeline, Transmission
 from emulator.registry import NoParams, Params
 
 if TYPE_CHECKING:
@@ -55,6 +57,37 @@ def class_scores(measured: MeasuredModels, params: NoParams) -> np.ndarray:
 def length(measured: MeasuredModels, params: NoParams) -> np.ndarray:
     """The Euclidean length of the parameters, as a vector: of an update, how far it goes [1]."""
     return np.array([float(measured.weights(measured.states[0]).norm())])
+
+
+class EncodedSizeParams(Params):
+    """Which transmission: its encodings, whose it is, and the shapes that travel."""
+
+    encodings: tuple[EncodingKind, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    seed: int
+    sender: str
+    place: tuple[int, ...]
+
+    @classmethod
+    def of(cls, sent: Transmission) -> EncodedSizeParams:
+        """Those of a transmission."""
+        return cls.model_construct(
+            encodings=sent.pipeline.chosen,
+            shapes=sent.layout.shapes,
+            seed=sent.seed,
+            sender=sent.sender,
+            place=sent.place,
+        )
+
+    def transmission(self) -> Transmission:
+        """The transmission."""
+        return Transmission(Pipeline(self.encodings), Layout(self.shapes), self.seed, self.sender, self.place)
+
+
+@measurements.register("encoded-size", EncodedSizeParams, MeasurementFacts(on="nothing", version=1))
+def encoded_size(measured: MeasuredModels, params: EncodedSizeParams) -> np.ndarray:
+    """The bytes of a model, encoded as it travels, with what else its encodings need [1]."""
+    return np.array([params.transmission().length_of(*(state.cpu() for state in measured.states))])
 
 
 @measurements.register("cosines", facts=MeasurementFacts(on="nothing", version=1))

@@ -10,10 +10,11 @@ these hold, in turn.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,7 @@ from emulator.learning.recipes import Announced, Distilled, Handle, LocalTrainin
 from emulator.scenario.schema import Scenario
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from emulator.learning.distillation import DistillationParams
     from emulator.learning.probe import ProbeParams
@@ -79,15 +80,34 @@ class TimingLab:
         """Size and arithmetic of the model."""
 
         def compute() -> bytes:
-            from emulator.learning.engine import untrained
             from emulator.learning.facts import model_facts
-            from emulator.learning.sizes import fitting
 
-            shape, classes = self._outline.shape, self._outline.classes
-            with fitting(self._scenario, shape, classes, copies=1):
-                return model_facts(untrained(self._scenario, shape, classes), shape, is_text(shape)).to_json()
+            with self._untrained() as module:
+                return model_facts(module, shape := self._outline.shape, is_text(shape)).to_json()
 
         return ModelFacts.from_json(self.memory.recall(content_key("facts", FACTS_VERSION, self._keys.model), compute))
+
+    @cached_property
+    def state_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of the tensors of the model's state, in its order."""
+
+        def compute() -> bytes:
+            from emulator.learning.facts import state_shapes
+
+            with self._untrained() as module:
+                return json.dumps(state_shapes(module)).encode()
+
+        return tuple(map(tuple, json.loads(self.memory.recall(content_key("state-shapes", self._keys.model), compute))))
+
+    @contextlib.contextmanager
+    def _untrained(self) -> Iterator[nn.Module]:
+        """The model as it is made, where it fits into memory."""
+        from emulator.learning.engine import untrained
+        from emulator.learning.sizes import fitting
+
+        shape, classes = self._outline.shape, self._outline.classes
+        with fitting(self._scenario, shape, classes, copies=1):
+            yield untrained(self._scenario, shape, classes)
 
     @cached_property
     def sample_shape(self) -> tuple[int, ...]:

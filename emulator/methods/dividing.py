@@ -37,11 +37,17 @@ def divide(session: Session, params: Dividing, local: LocalRule, model: Handle, 
     lab, tag = session.lab, Tag("dividing", t)
     back: dict[int, Handle] = {}
 
+    size, names = session.world.workload.model_bytes, session.world.fleet.client_names
+
     def steps(client: int) -> StepsTo[bool]:
-        trained = yield from session.round_trip(client, CLOUD, session.train(client, model, local, tag), tag)
-        if trained is not None:
-            back[client] = trained.model
-        return trained is not None
+        latest = yield from session.deliver(CLOUD, names[client], model, size, tag)
+        trained = None if latest is None else (yield from session.train(client, latest, local, tag))
+        if trained is None:
+            return False
+        came = yield from session.deliver(names[client], CLOUD, trained.model, size, tag)
+        if came is not None:
+            back[client] = came
+        return came is not None
 
     yield from ask_everybody(session, steps)
     of = np.zeros(len(lab.clients.samples), dtype=np.int64)

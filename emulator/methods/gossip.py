@@ -173,8 +173,11 @@ class Servers:
         for t in itertools.count(1):
             if not (yield from self._somebody(t)):
                 return
-            if server not in have and (yield world.send(CLOUD, server, size, Tag("model", t))):
-                have.add(server)
+            if server not in have:
+                came_down = yield from session.deliver(CLOUD, server, model, size, Tag("model", t))
+                if came_down is not None:
+                    have.add(server)
+                    model = came_down
             results = (yield from self._train(server, model, t)) if server in have else []
             if results:
                 self.trained = True
@@ -261,10 +264,10 @@ class Servers:
 
     def _deliver(self, sender: str, receiver: str, model: Handle | None, t: int, exchange: int) -> Steps:
         """Brings a model to a neighbour; None where there is none, or it is lost."""
-        world, done = self._session.world, False
+        size, came = self._session.world.workload.model_bytes, None
         if model is not None:
-            done = yield world.send(sender, receiver, world.workload.model_bytes, Tag("model", t))
-        self._letter(t, exchange, sender, receiver).succeed(model if done else None)
+            came = yield from self._session.deliver(sender, receiver, model, size, Tag("model", t))
+        self._letter(t, exchange, sender, receiver).succeed(came)
 
     def _letter(self, t: int, exchange: int, sender: str, receiver: str) -> simpy.Event:
         """Happens when a server has what another sent it in an exchange, with the model; None: it was lost."""

@@ -263,7 +263,7 @@ def ask_groups(
     Returns the results by group of those that came back in time.
     """
     world, t = session.world, rounds[0].round
-    arrivals = send_to_edges(session, groups, rounds[0].down_bytes, t, server)
+    arrivals = send_to_edges(session, groups, models, rounds[0].down_bytes, t, server)
     patience = params.wait_for_groups(len(groups), len(groups))
 
     def steps(group: Group) -> StepsTo[GroupResult | None]:
@@ -327,11 +327,17 @@ def participants(session: Session, params: GroupedParams, group: Group, t: int) 
 
 
 def send_to_edges(
-    session: Session, groups: Sequence[Group], size_bytes: int, t: int, server: str = CLOUD
+    session: Session, groups: Sequence[Group], models: Sequence[Handle], size_bytes: int, t: int, server: str = CLOUD
 ) -> dict[tuple[str, int], simpy.Event]:
-    """Sends each cluster's model to every edge that has a group of it in this round; the arrivals by edge and cluster."""
+    """Sends each cluster's model to every edge that has a group of it in this round; the arrivals by edge and cluster.
+
+    An arrival happens with the model as it arrives, or, where nothing is encoded, with whether it does.
+    """
     wanted = dict.fromkeys((g.aggregator, g.cluster) for g in groups if g.aggregator != server)
-    return {at: session.world.send(server, at[0], size_bytes, Tag("model", t)) for at in wanted}
+    env, tag = session.env, Tag("model", t)
+    if session.wire.used:
+        return {at: env.process(session.deliver(server, at[0], models[at[1]], size_bytes, tag)) for at in wanted}
+    return {at: session.world.send(server, at[0], size_bytes, tag) for at in wanted}
 
 
 def group_process(
@@ -344,8 +350,11 @@ def group_process(
     server: str = CLOUD,
 ) -> StepsTo[GroupResult | None]:
     """One group in one round: its group rounds, then its model to the server above. Returns what came of it; None: it gave up."""
-    if arrival is not None and not (yield arrival):
-        return None
+    if arrival is not None:
+        arrived = yield arrival
+        if not arrived:
+            return None
+        model = arrived if session.wire.used else model
     result: GroupResult | None = None
     waits = Waits(params.wait_for_members, params.wanted(len(group.members)), params.min_members)
     for at in rounds:
@@ -353,8 +362,8 @@ def group_process(
         if result is None:
             return None
         model = result.model
-    if group.aggregator != server:
+    if result is not None and group.aggregator != server:
         tag = Tag("model", rounds[-1].round, group.number)
-        if not (yield session.world.send(group.aggregator, server, rounds[-1].up_bytes, tag)):
-            return None
+        came = yield from session.deliver(group.aggregator, server, result.model, rounds[-1].up_bytes, tag)
+        return None if came is None else replace(result, model=came)
     return result

@@ -38,6 +38,8 @@ class IfcaParams(OneServer):
         yield from super().problems(scale)
         if self.clusters > scale.clients:
             yield "clusters", f"{self.clusters} models, but only {scale.clients} clients"
+        if self.encodings:
+            yield "encodings", "every client gets several models at once here, which are not encoded; leave it out"
 
 
 @methods.register("ifca", IfcaParams, MethodFacts(clusters=True, tables=(CLUSTERS,)))

@@ -30,11 +30,13 @@ from emulator.methods.attacks import Attack
 from emulator.methods.cluster_models import CLUSTER_METRICS, Clusters, cluster_metrics, one_cluster
 from emulator.methods.memory import RuleMemory
 from emulator.methods.privacy import Privacy, privacy_of
+from emulator.methods.wire import Wire
 from emulator.scenario.declared import metrics_columns_of, tables_of
 from emulator.scenario.schema import Scenario
 from emulator.standing import EPSILON, SPENT
 from emulator.tables import check_columns
 from emulator.world.device_queues import Begun
+from emulator.world.fleet import CLOUD
 from emulator.world.simpy_internals import happens_at
 from emulator.world.world import StepsTo, World
 
@@ -78,6 +80,7 @@ class Session:
     places: list[Place] = field(default_factory=list)  # who stands where, in groups that have headers
     attack: Attack | None = None
     privacy: Privacy | None = field(init=False)  # where clients' updates are differentially private
+    wire: Wire = field(init=False)
     images: list[np.ndarray] = field(
         default_factory=list
     )  # those of each row of the table "recovered", and what they are like
@@ -85,6 +88,7 @@ class Session:
     rounds: int = 0
 
     def __post_init__(self) -> None:
+        self.wire = Wire(self)
         self._declared = tables_of(self.scenario)
         self.tables = {name: [] for name in self._declared}
         self._columns = metrics_columns_of(self.scenario)
@@ -232,6 +236,23 @@ class Session:
             ),
             begin,
         )
+
+    def deliver(
+        self, sender: str, receiver: str, model: Handle, size_bytes: int, tag: Tag, via: str = CLOUD
+    ) -> StepsTo[Handle | None]:
+        """Sends a model of so many bytes; returns it as it arrives, None where it is lost.
+
+        Where the method has `encodings` for this link it is encoded: both ends compute for that, and what was written travels.
+        """
+        wire = self.wire if self.wire.used else None
+        steps = wire.deliver(sender, receiver, model, tag, via) if wire is not None and size_bytes else None
+        if steps is not None:
+            return (yield from steps)
+        if not (yield self.world.send(sender, receiver, size_bytes, tag, via)):
+            return None
+        if wire is not None:
+            wire.took(sender, receiver, model)
+        return model
 
     def round_trip(
         self,

@@ -12,11 +12,15 @@ from emulator.contracts.learning import LocalRule
 from emulator.contracts.methods import Estimator, MethodParams, Training, Waiting, estimators
 from emulator.contracts.world import GroupOperation
 from emulator.errors import quote_all, suggestion
+from emulator.methods.wire import Encodings, problems_of
 from emulator.registry import Scale
 from emulator.scenario.words import Count
 from emulator.world.fleet import CLOUD, Fleet
 
 ANY_EDGE = "any-edge"
+ENCODINGS = (
+    "what models are on the wire, by tier (client, edge, ...) and direction: 'up', 'down' and between its nodes, 'peer'"
+)
 PROBED = 200  # sizes of groups for which limits are tried, where more are possible
 
 
@@ -40,9 +44,11 @@ class OneServer(MethodParams):
     initial_model: Literal["weights", "seed"] = Field(
         "weights", description="'seed': clients draw the initial model themselves, so the first download has no bytes"
     )
+    encodings: dict[str, Encodings] = Field({}, description=ENCODINGS)
 
     def problems(self, scale: Scale) -> Iterable[tuple[str, str]]:
         """What does not fit this fleet."""
+        yield from problems_of(self.encodings, scale, None, self.local.kind if self.local().remember else "")
         if self.aggregator == "edge" and scale.edges != 1:
             yield (
                 "aggregator",
@@ -86,9 +92,12 @@ class GroupSlots(MethodParams):
     initial_model: Literal["weights", "seed"] = Field(
         "weights", description="'seed': clients draw the initial model themselves, so the first download has no bytes"
     )
+    encodings: dict[str, Encodings] = Field({}, description=ENCODINGS)
 
     def problems(self, scale: Scale) -> Iterable[tuple[str, str]]:
         """Groups that cannot be formed in this fleet."""
+        memory = self.local.kind if self.local().remember else ""
+        yield from problems_of(self.encodings, scale, self.group_operation, memory)
         wrong = self._no_such_tier(scale)
         if wrong:
             yield "aggregator", wrong

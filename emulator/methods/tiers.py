@@ -129,8 +129,10 @@ def _at_child(
 ) -> StepsTo[Averaged | None]:
     """A server's part in a round of the one above it; None where it was lost."""
     world, how, tag, started_s = session.world, levels[0][1], Tag("model", rounds[0].round), session.world.now
-    if not (yield world.send(parent, child, rounds[0].down_bytes, tag)):
+    came = yield from session.deliver(parent, child, model, rounds[0].down_bytes, tag)
+    if came is None:
         return None
+    model = came
     latest: Averaged | None = None
     within = len(rounds) * math.prod(lower.rounds for _, lower in levels[1:])  # group rounds in a turn
     for turn in range(how.rounds):
@@ -146,7 +148,8 @@ def _at_child(
         latest = averaged(session, below)
         model = latest.model
     assert latest is not None
-    return latest if (yield world.send(child, parent, rounds[-1].up_bytes, tag)) else None
+    back = yield from session.deliver(child, parent, latest.model, rounds[-1].up_bytes, tag)
+    return None if back is None else replace(latest, model=back)
 
 
 def averaged(session: Session, parts: Sequence[Averaged]) -> Averaged:

@@ -170,28 +170,31 @@ def side_by_side(
     started_s, patience = world.now, waits.how(len(asked), waits.wanted)
     give_up = partial(world.give_up, at.round, group.number)
 
-    def work(client: int) -> StepsTo[Trained | None]:
-        return session.train(
-            client, model, at.local, tag.with_purpose("training"), at.group_round, at.memory, group.received
-        )
-
     def download_and_train(client: int) -> StepsTo[Trained | None]:
-        arrived = yield world.send(server, names[client], at.down_bytes, tag)
-        return (yield from work(client)) if arrived else None
+        latest = yield from session.deliver(server, names[client], model, at.down_bytes, tag)
+        if latest is None:
+            return None
+        how = (at.local, tag.with_purpose("training"), at.group_round, at.memory, group.received)
+        return (yield from session.train(client, latest, *how))
 
-    def upload(client: int) -> Steps:
-        return (yield world.send(names[client], server, at.up_bytes, tag))
+    def upload(client: int, one: Trained) -> StepsTo[Trained | None]:
+        came = yield from session.deliver(names[client], server, one.model, at.up_bytes, tag)
+        return None if came is None else one._replace(model=came)
+
+    def trip(client: int) -> StepsTo[Trained | None]:
+        one = yield from download_and_train(client)
+        return None if one is None else (yield from upload(client, one))
 
     if at.operation.plugin.facts.alone:
-        trips = {c: session.round_trip(c, server, work(c), tag, at.down_bytes, at.up_bytes) for c in asked}
-        return (yield from gather(world, trips, patience, started_s, give_up))
+        return (yield from gather(world, {c: trip(c) for c in asked}, patience, started_s, give_up))
     trained = yield from gather(world, {c: download_and_train(c) for c in asked}, patience, started_s, give_up)
     left = list(trained)
     if len(left) >= waits.least:
         meeting = (server, at.operation, at.memory.rule.vectors, len(asked), tag)
         left = yield world.env.process(operate(world, left, *meeting))
-        uploads = {c: upload(c) for c in left}
-        left = list((yield from gather(world, uploads, replace(patience, wanted=len(left)), started_s, give_up)))
+        uploads = {c: upload(c, trained[c]) for c in left}
+        trained = yield from gather(world, uploads, replace(patience, wanted=len(left)), started_s, give_up)
+        left = list(trained)
         if waits.least <= len(left) < len(asked):
             left = yield world.env.process(recover(world, left, *meeting))
     return {c: trained[c] for c in left}
@@ -225,16 +228,18 @@ def sequential(
     # Who has had the model, latest last, and what it was when they sent it on. The server has the one to begin with.
     holders: list[tuple[str, Handle, tuple[int, ...]]] = [(group.aggregator, model, ())]
 
-    def hand_on(receiver: str) -> Steps:
-        """Sends the latest model that somebody still has, unless it is the receiver who has it."""
+    def hand_on(receiver: str) -> StepsTo[Handle | None]:
+        """Sends the latest model that somebody still has, unless it is the receiver who has it; returns it as it arrives."""
         while holders[-1][0] != receiver:
+            holder, latest, _ = holders[-1]
             size = at.down_bytes if len(holders) == 1 else at.up_bytes
-            if (yield world.send(holders[-1][0], receiver, size, tag, via=group.aggregator)):
-                return True
+            came = yield from session.deliver(holder, receiver, latest, size, tag, group.aggregator)
+            if came is not None:
+                return came
             if len(holders) == 1 or world.can_hand_on(holders[-1][0], group.aggregator):
-                return False
+                return None
             holders.pop()
-        return True
+        return holders[-1][1]
 
     for loop in range(params.loops):
         place = at.group_round * params.loops + loop
@@ -242,9 +247,10 @@ def sequential(
         if params.shuffle:
             stream(session.seed, "chain", at.round, group.number, place).shuffle(order)
         for client in order:
-            if not (yield from hand_on(names[client])):
+            latest = yield from hand_on(names[client])
+            if latest is None:
                 continue
-            _, latest, passed = holders[-1]
+            passed = holders[-1][2]
             if session.attack is not None and passed:
                 session.attack.handed_on(at.round, client, latest)
             one = yield from session.train(client, latest, at.local, tag.with_purpose("training"), place, at.memory)
@@ -253,14 +259,14 @@ def sequential(
                 holders.append((names[client], one.model, (*passed, client)))
     if params.ring and len(holders) > 1:
         first = holders[1][0]
-        if (yield from hand_on(first)) and holders[-1][0] != first:
-            holders.append((first, *holders[-1][1:]))
+        latest = yield from hand_on(first)
+        if latest is not None and holders[-1][0] != first:
+            holders.append((first, latest, holders[-1][2]))
     back = yield from hand_on(group.aggregator)
-    _, latest, passed = holders[-1]
-    members = tuple(sorted(set(passed)))
-    if not back or len(members) < waits.least or not world.was_up(group.aggregator, started_s):
+    members = tuple(sorted(set(holders[-1][2])))
+    if back is None or len(members) < waits.least or not world.was_up(group.aggregator, started_s):
         return None
-    return GroupResult(latest, members, int(session.lab.clients.samples[list(members)].sum()))
+    return GroupResult(back, members, int(session.lab.clients.samples[list(members)].sum()))
 
 
 @trainings.register("distilled", DistillationParams, TrainingFacts(headers=True))

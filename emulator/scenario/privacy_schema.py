@@ -106,6 +106,12 @@ def problems_of(scenario: Scenario) -> Iterator[tuple[Path_, str]]:
     if getattr(params, "dividing", None) is not None:
         yield ("method", "dividing"), "reads clients' models outside of 'privacy'; leave it out"
     yield from _of_operation(privacy, getattr(params, "group_operation", None))
+    uplink = getattr(getattr(params, "encodings", {}).get("client"), "up", ())
+    if at == "distributed" and uplink:
+        message = (
+            "epsilon is proved for sums of normal noise, which encoding would change; leave it out, or say 'client'"
+        )
+        yield ("method", "encodings", "client", "up"), message
     if privacy.participants == "hidden":
         yield from _of_hidden(scenario)
 

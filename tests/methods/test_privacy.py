@@ -231,6 +231,16 @@ def test_other_methods_add_noise_to_each_update_that_is_sent(small: Small, metho
     assert values(noisy)[-1] != values(clear)[-1]
 
 
+@pytest.mark.parametrize("at", ["client", "server"])
+def test_what_is_private_is_encoded_on_its_way(small: Small, at: str) -> None:
+    """Encoding comes after the noise of clients, and before the clipping of servers, so it changes no epsilon."""
+    coarse = "method.encodings={client: {up: [delta, {kind: quantise, bits: 4}]}, edge: {up: [float16]}}"
+    clear, encoded = played(small(*private(at))), played(small(*private(at), coarse))
+    assert spent(encoded) == spent(clear)
+    assert encoded.metrics[-1]["bytes_total"] < clear.metrics[-1]["bytes_total"]
+    assert values(encoded) != values(clear)
+
+
 def test_no_noise_is_drawn_twice(small: Small) -> None:
     """A client that trains twice in one place of a run (two chains in a round) draws anew."""
     session = played(small(*private("client")))
@@ -327,6 +337,11 @@ PRIVACY = "privacy={at: %s, clip: 1.0, noise_multiplier: 1.0%s}"
         ([PRIVACY % ("client", ", participants: hidden"), CLEAR], "privacy.participants", "'at: server'"),
         ([PRIVACY % ("server", ", shares: least"), CLEAR], "privacy.shares", "'at: distributed'"),
         (["privacy={at: server, clip: 0.0, noise_multiplier: 1.0}"], "privacy.clip", "greater than 0"),
+        (
+            [PRIVACY % ("distributed", ""), "method.encodings={client: {up: [delta, {kind: random-k, share: 0.5}]}}"],
+            "method.encodings.client.up",
+            "leave it out",
+        ),
         (["stop.epsilon=3.0"], "stop.epsilon", "give a section 'privacy'"),
         (
             [PRIVACY % ("client", ""), CLEAR, "method.dividing={clusters: 2, round: 1}"],

@@ -329,6 +329,22 @@ def waiting(draw: st.DrawFn, most: int) -> dict[str, Any]:
     return found
 
 
+up = st.sampled_from(
+    (
+        ["float16"],
+        ["delta", "error-feedback", "top-k"],
+        ["delta", {"kind": "quantise", "bits": 3}, {"kind": "zstd", "ratio": 0.7}],
+    )
+)
+encoded = st.fixed_dictionaries(
+    {
+        "client": st.fixed_dictionaries(
+            {}, optional={"up": up, "down": st.just(["delta", "sign"]), "peer": st.just(["low-rank"])}
+        )
+    }
+)
+
+
 @st.composite
 def method(draw: st.DrawFn, preset: str, clients: int, edges: int) -> dict[str, Any]:
     """A preset with sizes that fit a small fleet, and with ways to wait."""
@@ -362,11 +378,17 @@ def method(draw: st.DrawFn, preset: str, clients: int, edges: int) -> dict[str, 
         "group_operation": st.sampled_from(("none", "secure-aggregation", "backdoor-detection")),
         "reorganise": st.integers(1, 2),
         "finer": st.fixed_dictionaries({"after": st.integers(1, 2), "levels": st.sampled_from((1, None))}),
+        "encodings": encoded,
     }
+    if preset in ("scaffold", "feddyn", "ifca"):
+        del optional["encodings"]
     if not parallel:
         del optional["group_operation"], optional["wait_for_members"]
     known = {key: value for key, value in optional.items() if key in fields}
-    return found | draw(st.fixed_dictionaries({}, optional=known))
+    drawn = draw(st.fixed_dictionaries({}, optional=known))
+    if drawn.get("group_operation", given.get("group_operation", "none")) != "none" and "encodings" in drawn:
+        drawn["encodings"] = {**drawn["encodings"], "client": {"up": ["delta", "random-k"]}}
+    return found | drawn
 
 
 @st.composite
