@@ -96,11 +96,9 @@ def different(clients: int, edges: int, file: Path) -> list[str]:
     rng = np.random.default_rng(0)
     devices = ("raspberry-pi-4b", "raspberry-pi-3b-plus", "android-mid", "android-high")
     homes = np.sort(np.arange(clients) * edges // clients)
-    columns = zip(
-        homes.tolist(), rng.choice(devices, clients), rng.uniform(5, 15, clients), rng.uniform(30, 70, clients),
-        rng.uniform(5, 30, clients), strict=True,
-    )  # fmt: skip
-    rows = [f"client-{c},edge-{e},{d},{up!r},{down!r},{ms!r}" for c, (e, d, up, down, ms) in enumerate(columns)]
+    drawn = [rng.uniform(*limits, clients).tolist() for limits in ((5, 15), (30, 70), (5, 30))]
+    columns = zip(homes.tolist(), rng.choice(devices, clients), *drawn, strict=True)
+    rows = [f"client-{c},edge-{e},{d},{up},{down},{ms}" for c, (e, d, up, down, ms) in enumerate(columns)]
     file.write_text("\n".join(["name,parent,device,up [Mbit/s],down [Mbit/s],latency [ms]", *rows]) + "\n")
     return ["topology.clients=null", f"topology.fleet={file}"]
 

@@ -34,6 +34,7 @@ from analysis.studies import StudyResults
 from analysis.texttable import TextTable
 from devices.profile import Curve, DeviceProfile, find_profile
 from emulator.conformance import Facts
+from emulator.contracts.encodings import Coder, EncodingFacts, Flops, Layout, Packer, Reducer, encodings
 from emulator.contracts.files import (
     TraceFormat,
     TraceFormatFacts,
@@ -194,6 +195,8 @@ __all__ = [  # noqa: RUF022 (by slot)
     "find_profile",
     # Transports.
     "transports", "Transport",
+    # Encodings.
+    "encodings", "EncodingFacts", "Reducer", "Coder", "Packer", "Layout", "Flops",
     # Faults.
     "faults", "FleetSize", "FaultEffect", "RngOf", "Spells", "When", "OfClients", "OfEdges",
     # Movements.

@@ -75,6 +75,11 @@ class DeviceQueues:
         """Whether a device has something to do, where work may be cut off."""
         return bool(self._queues.get(client))
 
+    @property
+    def idle(self) -> bool:
+        """Whether no device has anything to do, where work may be cut off."""
+        return not self._queues
+
     def put(self, client: int, job: Job) -> None:
         """Puts a computation at the end of a device's queue."""
         self._queues.setdefault(client, deque()).append(job)

@@ -141,3 +141,22 @@ def test_runs_without_a_fleet_or_with_a_damaged_one_are_refused(tmp_path: Path) 
     (run.folder / "fleet.json").write_text(text)
     with pytest.raises(InputError, match="it was changed after it was written"):
         fleet_of(run)
+
+
+def test_handovers_are_counted_between_pairs_of_servers() -> None:
+    plain = fleet(3, 3)
+    rows = [
+        ("client-0", "0 s", "edge-1"),  # where it begins
+        ("client-0", "1 s", ""),
+        ("client-0", "2 s", "edge-1"),  # back from out of reach: no other server
+        ("client-0", "3 s", "edge-2"),
+        ("client-2", "4 s", "edge-1"),
+        ("client-1", "5 s", "edge-0"),
+    ]
+    moves = dict(zip(("client", "time", "parent"), map(list, zip(*rows, strict=True)), strict=True))
+    moving = FleetTables(plain.clients, plain.servers, plain.links, moves)
+    assert moving.handovers() == {("edge-1", "edge-2"): 2, ("edge-1", "edge-0"): 1}
+    assert len(lay_out(moving).handovers) == 2
+    (table,) = (table for table in tables_of(moving) if table.title == "Handovers")
+    assert table.rows[0] == ("edge-1", "edge-2", "2")
+    assert plain.handovers() == {}

@@ -59,3 +59,13 @@ def test_what_a_visitor_zoomed_into_stays_while_the_tree_does(small: Small) -> N
     assert chart.plot.x_range.end == 3.0
     chart.show(view_of(small("topology.clients=6").scenario))
     assert chart.plot.x_range.end == 6 * 1.02
+
+
+def test_handovers_are_drawn_between_servers(small: Small) -> None:
+    moving = "topology.movement={path: {kind: markov, stay: 10 min, neighbours: line, clients: [0, 1]}}"
+    view = view_of(small("topology.edges=3", moving).scenario)
+    drawn = view.data["handovers"]
+    assert set(drawn["name"]) <= {"edge-0 – edge-1", "edge-1 – edge-2", "edge-1 – edge-0", "edge-2 – edge-1"}
+    counted = sum(int(text.removesuffix(" handovers")) for text in drawn["about"])
+    assert f"handovers until 1 h ({counted:,})" in view.legend
+    assert counted > 2

@@ -184,6 +184,15 @@ def transport(said: Sequence[str]) -> None:
     assert unknown["bytes"].sum() == known["bytes"].sum()
 
 
+@of("Encoding")
+def encoding(said: Sequence[str]) -> None:
+    ledger = load_run("half").ledger
+    models = ledger[ledger["what"] == "model"]
+    up, down = (set(models[models["hop"] == hop]["bytes"]) for hop in ("client-server", "server-client"))
+    assert len(up) == len(down) == 1
+    assert 2 * up.pop() == down.pop()
+
+
 @of("Fault")
 def fault(said: Sequence[str]) -> None:
     ledger = load_run("blackout").ledger
