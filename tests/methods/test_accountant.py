@@ -59,7 +59,7 @@ PUBLISHED = [
         14_062,
         3.01,
     ),  # the tutorial of DP-SGD on MNIST in TensorFlow Privacy: 60 epochs in batches of 256
-    (0.01, 4.0, 10_000, 1.26),  # Abadi et al. (CCS 2016), Section 3.2
+    (0.01, 4.0, 10_000, 1.26),  # Abadi et al. (CCS 2016), where they introduce the moments accountant
 ]
 
 
