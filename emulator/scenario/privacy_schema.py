@@ -25,7 +25,7 @@ PACKAGE, LEAST = (
     "dp-accounting",
     (0, 6),
 )  # what counts epsilon; earlier ones lack the Gaussian mechanism's exact formula
-COUNTS = "label-counts"
+COUNTS = ("label-counts", "label-mix")  # estimators that tell numbers of labels, and no more
 
 
 class Privacy(Params):
@@ -80,7 +80,7 @@ def problems_of(scenario: Scenario) -> Iterator[tuple[Path_, str]]:
         return
     yield from privacy.wrong()
     at, params = privacy.at, method.params
-    estimator = getattr(getattr(params, "estimator", None), "kind", COUNTS)
+    estimator = getattr(getattr(params, "estimator", None), "kind", "")
     if at not in method.plugin.facts.privacy:
         able = [name for name in methods.names() if at in methods[name].facts.privacy]
         yield (
@@ -98,8 +98,7 @@ def problems_of(scenario: Scenario) -> Iterator[tuple[Path_, str]]:
                 f"'{chosen.kind}' sends a second vector, which 'privacy' does not clip; take a rule without memory",
             )
         if isinstance(chosen, FormationChoice | SamplingChoice) and any(
-            need not in (COUNTS, ESTIMATES) or (need == ESTIMATES and estimator != COUNTS)
-            for need in chosen.plugin.facts.needs
+            (estimator if need == ESTIMATES else need) not in COUNTS for need in chosen.plugin.facts.needs
         ):
             what = "learns more of clients' data than numbers of labels, outside of 'privacy'"
             yield place, f"'{chosen.kind}' {what}; take 'random' groups, or a rule that works on label counts"
