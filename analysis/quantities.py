@@ -1,4 +1,4 @@
-"""What runs are measured against (time, bytes, cost, energy, rounds), and how such quantities are written for people.
+"""What runs are measured against (time, bytes, cost, energy, rounds, privacy), and how such quantities are written for people.
 
 Numbers stay in SI units everywhere else; only texts and plot axes take another scale. ``k``, ``M``, ``G`` are
 powers of 1000.
@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from emulator.errors import InputError, suggestion
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,12 @@ class Axis:
     column: str  # of metrics.csv
     title: str
     units: tuple[Unit, ...] = ()
+    unknown: str = "a device has no power figures"  # why a run may not know it
+
+    def check_known(self, metrics: pd.DataFrame, whose: str = "these runs") -> None:
+        """Raises `InputError` where a run's evaluations do not all say how much it was."""
+        if self.column not in metrics or not metrics[self.column].abs().lt(math.inf).all():
+            raise InputError(f"nothing is known of the {self.name} of {whose}: {self.unknown}")
 
     def unit(self, largest: float) -> Unit:
         """The unit for an axis that reaches ``largest``: the largest of which it holds at least two."""
@@ -51,6 +61,7 @@ AXES = {
         Axis("bytes", "bytes_total", "Data over all links", _BYTES),
         Axis("energy", "energy_j", "Energy of the clients", _JOULES),
         Axis("round", "round", "Global round"),
+        Axis("epsilon", "epsilon", "Privacy spent, ε", (), "a scenario has no 'privacy', or no noise"),
     )
 }
 

@@ -28,6 +28,7 @@ from analysis.tuned import table_of as tuned_table
 from analysis.worlds import load_worlds
 from emulator.errors import InputError
 from emulator.files import read_json, slug
+from emulator.standing import EPSILON
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -147,6 +148,8 @@ def _summary(series: Sequence[Series], alone: bool, trained: bool) -> Section:
         ("Energy of the clients", energy_text(float(last["energy_j"])) if last["energy_j"] >= 0 else "unknown"),
         ("Status", run.status),
     ]
+    if EPSILON in last:
+        facts.append(("Privacy spent", f"ε = {last[EPSILON]:.3g}"))
     if run.summary.get("stopped_by"):
         facts.append(("Stopped by", str(run.summary["stopped_by"])))
     error = run.summary.get("error")
@@ -202,7 +205,7 @@ def _curves(results: StudyResults, series: Sequence[Series]) -> Section:
     from analysis.plots.cost_accuracy import plot_series
 
     found = _Found()
-    for axis in AXES:
+    for axis in (*AXES, *_privacy(series)):
         found.draw(
             f"Test accuracy against {axis_named(axis).title.lower()}.",
             False,
@@ -214,11 +217,16 @@ def _curves(results: StudyResults, series: Sequence[Series]) -> Section:
     return Section("Accuracy", texts=tuple(found.said), pictures=tuple(found.pictures))
 
 
+def _privacy(series: Sequence[Series]) -> tuple[str, ...]:
+    """The axis of privacy, where all runs know what they spent of it."""
+    return (EPSILON,) if all(EPSILON in run.metrics for each in series for run in each.runs) else ()
+
+
 def _pareto(series: Sequence[Series]) -> Section:
     from analysis.plots import pareto
 
     found = _Found(["A method is on the front where no other is at least as accurate for at most as much."])
-    for axis in AXES[:-1]:
+    for axis in (*AXES[:-1], *_privacy(series)):
         found.draw(f"Final accuracy against {axis_named(axis).title.lower()}.", False, pareto.plot, series, (axis,))
     return Section("Pareto front", texts=tuple(found.said), pictures=tuple(found.pictures))
 

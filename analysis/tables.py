@@ -75,6 +75,8 @@ def at_budget(metrics: pd.DataFrame, axis: str, budget: float) -> float:
     for another axis or a budget that is negative or no number.
     """
     column = axis_named(axis).column
+    if column not in metrics:
+        axis_named(axis).check_known(metrics)
     if not budget >= 0:
         raise InputError(f"a budget of {axis} is a number from 0 up, not {budget:g}")
     within = metrics.loc[metrics[column] <= budget, "accuracy"]
@@ -92,7 +94,7 @@ def with_budget(metrics: pd.DataFrame, limits: Mapping[str, float]) -> pd.DataFr
     ``limits`` are in SI units, by the names in `emulator.standing.SPENT`.
     """
     columns = ["accuracy", *SPENT.values()]
-    last = last_within(metrics[columns].to_dict("records"), limits)  # type: ignore[type-var]
+    last = last_within(metrics.reindex(columns=columns).to_dict("records"), limits)  # type: ignore[type-var]
     return metrics.assign(**{AT_BUDGET: math.nan if last is None else float(last["accuracy"])})
 
 

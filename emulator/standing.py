@@ -7,7 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 # What is spent, and its column in metrics.csv.
-SPENT = {"rounds": "round", "time": "time_s", "cost": "cost_s", "bytes": "bytes_total", "energy": "energy_j"}
+SPENT = {
+    "rounds": "round", "time": "time_s", "cost": "cost_s", "bytes": "bytes_total", "energy": "energy_j", "epsilon": "epsilon",
+}  # fmt: skip
+EPSILON = SPENT["epsilon"]  # there in runs with privacy alone; elsewhere it is not known
 
 Row = TypeVar("Row", bound=Mapping[str, Any])
 
@@ -20,7 +23,7 @@ def last_within(rows: Iterable[Row], limits: Mapping[str, float]) -> Row | None:
     """
     found = None
     for row in rows:
-        if row["round"] and all(row[SPENT[name]] <= limit for name, limit in limits.items()):
+        if row["round"] and all(row.get(SPENT[name], math.nan) <= limit for name, limit in limits.items()):
             found = row
     return found
 

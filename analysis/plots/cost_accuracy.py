@@ -1,4 +1,4 @@
-"""Accuracy against what it took: cost, emulated time, bytes, energy, or rounds."""
+"""Accuracy against what it took: cost, emulated time, bytes, energy, rounds, or privacy."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 Lines = Mapping[str, Sequence["pd.DataFrame"]]  # by the label of a line: the metrics of its seeds
 
-AxisName = Literal["cost", "time", "bytes", "energy", "round"]
+AxisName = Literal["cost", "time", "bytes", "energy", "round", "epsilon"]
 # Which accuracy, its column of metrics.csv, and what the y axis calls it.
 ACCURACIES = {
     "global": ("accuracy", "Test accuracy (%)"),
@@ -97,7 +97,7 @@ class CostAccuracy(FigureParams):
 
 @figures.register("cost-accuracy", CostAccuracy)
 def cost_accuracy(results: StudyResults, paths: Sequence[Path], params: CostAccuracy) -> None:
-    """Accuracy against cost, time, bytes, energy or rounds: a line for each variant, with a band over seeds."""
+    """Accuracy against cost, time, bytes, energy, rounds or epsilon: a line for each variant, with a band over seeds."""
     panel = None if params.panels is None else column_named(params.panels, results.columns)
     lines = params.line_columns(results.columns)
     by_panel: dict[str, dict[str, list[pd.DataFrame]]] = {}
@@ -137,7 +137,7 @@ def plot(
 ) -> Figure:
     """Draws the test accuracy of all runs against each of ``axes``, a panel each.
 
-    ``axes`` are some of ``cost``, ``time``, ``bytes``, ``energy`` and ``round``.
+    ``axes`` are some of ``cost``, ``time``, ``bytes``, ``energy``, ``round``, and ``epsilon`` of runs with privacy.
 
     ``target`` is an accuracy as a share, drawn as a horizontal line. A single run has no legend unless there
     is a target. With a ``path`` the figure is also written there (PNG, SVG or PDF). Runs that did not
@@ -243,8 +243,7 @@ def _panel(
     for metrics in (each for seeds in lines.values() for each in seeds):
         if metrics["accuracy"].isna().any():
             raise InputError("there is no accuracy to draw: these runs are without training")
-        if metrics[axis.column].isna().any():
-            raise InputError(f"nothing is known of the {axis.name} of these runs: a device has no power figures")
+        axis.check_known(metrics)
     curves = {number: mean_curve(seeds, axis, spread, column) for number, seeds in lines.items()}
     return _Panel(axis, curves, max(float(c.x.max()) for c in curves.values()), title, log)
 

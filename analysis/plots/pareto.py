@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-AxisName = Literal["cost", "time", "bytes", "energy", "round"]
+AxisName = Literal["cost", "time", "bytes", "energy", "round", "epsilon"]
 FRONT: dict[str, Any] = {"color": "#777777", "linewidth": 1.2, "linestyle": (0, (4, 2))}
 FAR_APART = 30.0  # costs whose largest is so many times the smallest stand on a logarithmic axis
 
@@ -84,6 +84,8 @@ def points(given: Sequence[Given], axis: str, at: str = "final") -> list[Point]:
     column = axis_named(axis).column
     for series in as_series(given):
         check_trained(series.runs)
+        for run in series.runs:
+            axis_named(axis).check_known(run.metrics, f"'{series.label}'")
         rows = [_row(run, at) for run in series.runs]
         x, x_half = mean_and_interval(
             [float(run.metrics[column].iloc[k]) for run, k in zip(series.runs, rows, strict=True)]
@@ -91,8 +93,6 @@ def points(given: Sequence[Given], axis: str, at: str = "final") -> list[Point]:
         y, y_half = mean_and_interval(
             [float(run.metrics["accuracy"].iloc[k]) for run, k in zip(series.runs, rows, strict=True)]
         )
-        if math.isnan(x):
-            raise InputError(f"nothing is known of the {axis} of '{series.label}': a device has no power figures")
         found.append(Point(series.label, x, x_half, y, y_half))
     return [
         Point(p.label, p.x, p.x_half, p.accuracy, p.accuracy_half, not any(_beats(o, p) for o in found)) for p in found

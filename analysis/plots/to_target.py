@@ -58,6 +58,8 @@ def to_target(results: StudyResults, paths: Sequence[Path], params: ToTarget) ->
     """What reaching accuracies took, in bytes, time, cost or rounds: bars on a logarithmic axis (S5 Fig. 6)."""
     panel = None if params.panels is None else column_named(params.panels, results.columns)
     lines, column = params.bar_columns(results.columns), axis_named(params.value).column
+    if column not in results.table:
+        axis_named(params.value).check_known(results.table)
     by_panel: dict[str, dict[str, list[list[float]]]] = {}
     for run in each_run(selected(results, params)):
         title = "" if panel is None else named(results, [panel], run)

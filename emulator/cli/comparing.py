@@ -24,7 +24,10 @@ def compare(
         float | None, typer.Option(help="Accuracy (a share) to reach. (default: the highest that all runs reach)")
     ] = None,
     by: Annotated[
-        str, typer.Option(metavar="AXES", help="What accuracy is drawn against: any of cost,time,bytes,energy,round.")
+        str,
+        typer.Option(
+            metavar="AXES", help="What accuracy is drawn against: any of cost,time,bytes,energy,round,epsilon."
+        ),
     ] = ",".join(AXES),
     out_dir: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Write comparison.csv and comparison.png here.")

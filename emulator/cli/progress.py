@@ -14,6 +14,7 @@ from analysis.quantities import bytes_text, cost_text, time_text
 from emulator.methods.session import Metrics
 from emulator.run import Watcher
 from emulator.scenario.schema import Stop
+from emulator.standing import SPENT
 
 PLAIN_EVERY_S = 5.0
 NOTEBOOK_EVERY_S = 0.2
@@ -111,5 +112,5 @@ class RunProgress:
 
 def share_done(stop: Stop, metrics: Metrics) -> float:
     """How far a run is towards the first of its limits (an accuracy gives no measure of how far)."""
-    pairs = (("round", stop.rounds), ("time_s", stop.time), ("cost_s", stop.cost), ("bytes_total", stop.bytes))
+    pairs = [(SPENT[name], limit) for name, limit in ({"rounds": stop.rounds} | stop.budget).items()]
     return min(1.0, max((metrics[key] / limit for key, limit in pairs if limit), default=0.0))

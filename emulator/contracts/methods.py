@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 import numpy as np
 from pydantic import Field
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from emulator.methods.splitting import Watch
     from emulator.methods.training import Group, GroupRound, Waits
     from emulator.world.world import Steps
+
+
+Privately = Literal["client", "server", "distributed"]  # who adds the noise of differential privacy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,10 +62,13 @@ class TrainingFacts(Facts):
     """What is true of a way to train inside a group.
 
     ``chain``: members work one after another. ``headers``: one member trains for all (see `emulator.methods.headers`).
+    ``privacy``: with whose noise it goes. ``client``: all that members send comes of `Session.train`. ``server``,
+    ``distributed``: nobody but the server sees what single members send, and their average is `Privacy.average`.
     """
 
     chain: bool = False
     headers: bool = False
+    privacy: tuple[Privately, ...] = ()
 
 
 class TrainingRule(Protocol):
@@ -225,13 +231,14 @@ class MethodFacts(Facts):
     """What is true of a method. ``clusters``: it makes clusters of clients, each with a model of its own.
 
     ``tables``: those that it writes into the run folder. ``columns``: those that it adds to ``metrics.csv``. ``central``: the
-    cloud trains, not the clients.
+    cloud trains, not the clients. ``privacy``: with whose noise it goes, as in `TrainingFacts`.
     """
 
     clusters: bool = False
     central: bool = False
     tables: tuple[Table, ...] = ()
     columns: tuple[str, ...] = ()
+    privacy: tuple[Privately, ...] = ()
 
 
 class MethodRule(Protocol):

@@ -109,10 +109,12 @@ class GroupOperationFacts(Facts):
     """What is true of a group operation.
 
     ``alone``: members have nothing to do together, so nobody waits for anybody. ``least``: a function ``(size, params)`` that
-    gives how many of so many members must stay to the end for a result; without it, one.
+    gives how many of so many members must stay to the end for a result; without it, one. ``sums``: it lets the server learn
+    the sum of what members send, and nothing of a single one.
     """
 
     alone: bool = False
+    sums: bool = False
     least: Callable[[int, Any], int] | None = None
 
 

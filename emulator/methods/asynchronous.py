@@ -22,7 +22,7 @@ import numpy as np
 import simpy
 from pydantic import Field
 
-from emulator.contracts.methods import GroupResult, WaitingChoice, methods
+from emulator.contracts.methods import GroupResult, MethodFacts, WaitingChoice, methods
 from emulator.grouping.sampling import draw
 from emulator.grouping.sampling.rules import SamplingParams
 from emulator.learning.recipes import Handle
@@ -71,7 +71,7 @@ class AsynchronousParams(GroupSlots):
             )
 
 
-@methods.register("asynchronous", AsynchronousParams)
+@methods.register("asynchronous", AsynchronousParams, MethodFacts(privacy=("client", "server", "distributed")))
 def asynchronous(session: Session, params: AsynchronousParams) -> Steps:
     """Asynchronous chains: what a group sends back goes at once to another group; averaged every R rounds (FedAsyncSeq)."""
     lab, world = session.lab, session.world

@@ -100,7 +100,7 @@ class ClusteredParams(OneServer):
 @methods.register(
     "clustered",
     ClusteredParams,
-    MethodFacts(clusters=True, tables=(CLUSTERS, STABILITY, SIMILARITY, TRIALS)),
+    MethodFacts(clusters=True, tables=(CLUSTERS, STABILITY, SIMILARITY, TRIALS), privacy=("client",)),
 )
 def clustered(session: Session, params: ClusteredParams) -> Steps:
     """Clusters that split as they learn, each with its own model and its own pace: HiCFL, MTCFL."""

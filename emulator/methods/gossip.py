@@ -21,7 +21,7 @@ import numpy as np
 import simpy
 from pydantic import Field
 
-from emulator.contracts.methods import GroupResult, Waiting, methods
+from emulator.contracts.methods import GroupResult, MethodFacts, Waiting, methods
 from emulator.grouping.mixing import mixing_weights
 from emulator.learning.recipes import Handle
 from emulator.ledger import Tag
@@ -79,7 +79,7 @@ class GossipParams(GroupSlots):
             )
 
 
-@methods.register("gossip", GossipParams)
+@methods.register("gossip", GossipParams, MethodFacts(privacy=("client", "server", "distributed")))
 def gossip(session: Session, params: GossipParams) -> Steps:
     """Gossip: groups train under their server, which averages with its neighbours instead of with a cloud (SD-FEEL)."""
     world, model = session.world, session.lab.initial()

@@ -24,7 +24,7 @@ import simpy
 from pydantic import Field
 
 from emulator.contracts.grouping import Aggregation, Sampling, Schedule
-from emulator.contracts.methods import GroupResult, Waiting, methods
+from emulator.contracts.methods import GroupResult, MethodFacts, Waiting, methods
 from emulator.grouping.aggregation import SampledGroups
 from emulator.grouping.sampling import draw
 from emulator.grouping.view import Floats, group_view
@@ -153,7 +153,7 @@ class GroupedParams(GroupSlots):
         return max(1, int(asked / (1 + self.over_selection) + 0.5))
 
 
-@methods.register("grouped", GroupedParams)
+@methods.register("grouped", GroupedParams, MethodFacts(privacy=("client", "server", "distributed")))
 def grouped(session: Session, params: GroupedParams) -> Steps:
     """Synchronous rounds over groups of clients: FedAvg, HierFAVG, Group-FEL and their relatives."""
     lab = session.lab
@@ -322,7 +322,8 @@ def participants(session: Session, params: GroupedParams, group: Group, t: int) 
         return group
     count = params.taking_part(len(group.members))
     rng = stream(session.seed, "participation", t, group.number)
-    return replace(group, members=tuple(sorted(int(c) for c in rng.choice(group.members, count, replace=False))))
+    drawn = tuple(sorted(int(c) for c in rng.choice(group.members, count, replace=False)))
+    return replace(group, members=drawn, drawn_from=group.members)
 
 
 def send_to_edges(

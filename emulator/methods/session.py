@@ -30,10 +30,11 @@ from emulator.methods.attacks import Attack
 from emulator.methods.cluster_models import CLUSTER_METRICS, Clusters, cluster_metrics, one_cluster
 from emulator.methods.memory import RuleMemory
 from emulator.methods.personal import PERSONAL_METRICS, personal_metrics
+from emulator.methods.privacy import Privacy, privacy_of
 from emulator.methods.wire import Wire
 from emulator.scenario.declared import metrics_columns_of, tables_of
 from emulator.scenario.schema import Scenario
-from emulator.standing import SPENT
+from emulator.standing import EPSILON, SPENT
 from emulator.tables import check_columns
 from emulator.world.device_queues import Begun
 from emulator.world.fleet import CLOUD
@@ -51,8 +52,8 @@ T = TypeVar("T")
 
 Models = Handle | Clusters  # the global model, or those that stand in its place
 # One row of metrics.csv: a value for each name in METRICS, for the bytes of further hops that the topology has, in
-# CLUSTER_METRICS where clusters are judged, in PERSONAL_METRICS where clients fine-tune, and for each column that the method
-# declares; nan where it was not measured.
+# CLUSTER_METRICS where clusters are judged, EPSILON where there is privacy, in PERSONAL_METRICS where clients fine-tune, and for
+# each column that the method declares; nan where it was not measured.
 Metrics = dict[str, float]
 
 
@@ -79,6 +80,7 @@ class Session:
     tables: dict[str, list[dict[str, Any]]] = field(init=False)  # rows by the name of a table that was declared
     places: list[Place] = field(default_factory=list)  # who stands where, in groups that have headers
     attack: Attack | None = None
+    privacy: Privacy | None = field(init=False)  # where clients' updates are differentially private
     wire: Wire = field(init=False)
     images: list[np.ndarray] = field(
         default_factory=list
@@ -91,9 +93,9 @@ class Session:
         self._declared = tables_of(self.scenario)
         self.tables = {name: [] for name in self._declared}
         self._columns = metrics_columns_of(self.scenario)
-        check_columns(
-            f"method '{self.scenario.method.kind}'", self._columns, (*METRICS, *CLUSTER_METRICS, *PERSONAL_METRICS)
-        )
+        self.privacy = privacy_of(self.scenario, self.world, self.lab)
+        known = (*METRICS, *CLUSTER_METRICS, *PERSONAL_METRICS, EPSILON)
+        check_columns(f"method '{self.scenario.method.kind}'", self._columns, known)
 
     @property
     def seed(self) -> int:
@@ -225,10 +227,15 @@ class Session:
         def begin() -> Trained:
             state = None if memory is None else memory.of(client)
             extra = tuple(one.data for one in received)
-            return self.lab.train(LocalTraining(model, client, local, tag.round, turn, state, extra))
+            trained = self.lab.train(LocalTraining(model, client, local, tag.round, turn, state, extra))
+            return trained if private is None else private.sent(trained, model, client, tag.round, turn)
 
+        private = self.privacy
+        beside = 0.0 if private is None else private.device_flops
         return self.work(
-            lambda begun: self.world.train(client, samples, how.epochs, how.batch_size, tag, rule.step_flops, begun),
+            lambda begun: self.world.train(
+                client, samples, how.epochs, how.batch_size, tag, rule.step_flops, begun, beside
+            ),
             begin,
         )
 
@@ -319,6 +326,8 @@ class Session:
         }
         self.world.ledger.add(EVALUATION, "cloud", self.world.now, self.world.now, Tag("evaluation", round))
         row = {name: row[name] for name in (*METRICS, *map(bytes_column, self.world.fleet.hops))}
+        if self.privacy is not None:
+            row[EPSILON] = self.privacy.epsilon()
         if self.judges_clusters:
             row |= cluster_metrics(self.lab, clusters)
         if (personal := self.scenario.evaluate.personal) is not None:
@@ -342,4 +351,6 @@ class Session:
             "cost_wasted_s": totals.cost_wasted_s,
             "energy_j": self.meter.energy_j(now),
         }
+        if self.scenario.stop.epsilon is not None and self.privacy is not None:
+            row[EPSILON] = self.privacy.epsilon()
         return row

@@ -21,6 +21,7 @@ from emulator.learning.distillation import DistillationParams
 from emulator.learning.recipes import Handle, LocalTraining, Trained
 from emulator.ledger import Tag
 from emulator.methods.memory import RuleMemory
+from emulator.methods.privacy import Drawn
 from emulator.methods.session import ReceivedData, Session
 from emulator.methods.waiting import gather
 from emulator.registry import NoParams, Params
@@ -39,7 +40,7 @@ class Group:
 
     All members are of the same cluster: they start from the same model. ``kinds`` says of which kind each member is, where
     the formation rule told kinds of clients apart. ``received`` is what the one member, the header, has of the others (see
-    `emulator.methods.headers`).
+    `emulator.methods.headers`). ``drawn_from``: those of whom the members were drawn for a round, where they were.
     """
 
     number: int
@@ -48,6 +49,7 @@ class Group:
     cluster: int = 0
     kinds: tuple[int, ...] = ()
     received: tuple[ReceivedData, ...] = ()
+    drawn_from: tuple[int, ...] = ()
 
     @property
     def everybody(self) -> list[int]:
@@ -82,7 +84,7 @@ class Waits:
     least: int
 
 
-@trainings.register("parallel")
+@trainings.register("parallel", facts=TrainingFacts(privacy=("client", "server", "distributed")))
 def parallel(session: Session, group: Group, model: Handle, at: GroupRound, waits: Waits, params: NoParams) -> Steps:
     """Parallel: members receive the group's model, train side by side, and send it back for averaging by samples.
 
@@ -90,10 +92,16 @@ def parallel(session: Session, group: Group, model: Handle, at: GroupRound, wait
     uploads. Without one, each member sends its model as soon as it is trained. Members that are lost, or for whom the group
     does not wait, are left out; those who stay pay what the operation takes to go on without them.
     """
+    asked = 0 if session.privacy is None else len(session.world.present(group.members, group.aggregator))
     trained = yield from train_members(session, group, model, at, waits)
     if trained is None:
         return None
     samples = group.held(session.lab.clients.samples, list(trained))
+    if session.privacy is not None and session.privacy.of_sums:
+        least = max(waits.least, at.operation.least_members(asked))
+        drawn = Drawn(group.aggregator, group.number, group.drawn_from, asked, least)
+        private = yield from session.privacy.average(trained, model, at.round, at.group_round, drawn)
+        return GroupResult(private, tuple(trained), int(samples.sum()))
     return GroupResult(averaged(session, trained, samples), tuple(trained), int(samples.sum()))
 
 
@@ -135,12 +143,15 @@ def together(
     crew = session.world.batch.crew(group.aggregator, asked)
     local, extra = at.local.params, tuple(one.data for one in group.received)
     samples = group.held(session.lab.clients.samples, crew.clients)
-    work = Work(samples, local.epochs, local.batch_size, at.memory.rule.step_flops)
+    beside = 0.0 if session.privacy is None else session.privacy.device_flops
+    work = Work(samples, local.epochs, local.batch_size, at.memory.rule.step_flops, beside)
     train, how, of = session.lab.train, (at.local, at.round, at.group_round), at.memory.of
     if at.memory.rule.remember is None:
         trained = {c: train(LocalTraining(model, c, *how, None, extra)) for c in asked}
     else:
         trained = {c: train(LocalTraining(model, c, *how, of(c), extra)) for c in asked}
+    if session.privacy is not None:
+        trained = {c: session.privacy.sent(one, model, c, at.round, at.group_round) for c, one in trained.items()}
     if at.operation.plugin.facts.alone:
         yield crew.exchange(work, at.down_bytes, at.up_bytes, tag)
     else:
@@ -199,7 +210,7 @@ class SequentialParams(Params):
     )
 
 
-@trainings.register("sequential", SequentialParams, TrainingFacts(chain=True))
+@trainings.register("sequential", SequentialParams, TrainingFacts(chain=True, privacy=("client",)))
 def sequential(
     session: Session, group: Group, model: Handle, at: GroupRound, waits: Waits, params: SequentialParams
 ) -> Steps:

@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from emulator.errors import quote_all
 from emulator.registry import Params
+from emulator.scenario.words import PositiveEpsilon
 from emulator.standing import SPENT
 from emulator.units import ClientSeconds, PositiveBytes, PositiveJoules, PositiveSeconds
 
@@ -21,6 +22,7 @@ class Budget(Params):
     cost: ClientSeconds | None = Field(None, description="client-seconds of training and group operations")
     bytes: PositiveBytes | None = Field(None, description="bytes over all links")
     energy: PositiveJoules | None = Field(None, description="energy of the clients")
+    epsilon: PositiveEpsilon | None = Field(None, description="privacy, in runs with 'privacy'")
 
     @model_validator(mode="after")
     def _any(self) -> Budget:

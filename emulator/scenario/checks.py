@@ -16,6 +16,7 @@ from emulator.contracts.learning import LocalRuleChoice
 from emulator.contracts.methods import TrainingChoice, estimators
 from emulator.errors import InputError, suggestion
 from emulator.registry import Scale, choices
+from emulator.scenario import privacy_schema
 from emulator.scenario.contents import content
 from emulator.scenario.declared import shared_tables
 from emulator.scenario.direct_links import neighbourhoods
@@ -47,6 +48,7 @@ def problems(scenario: Scenario, training: bool = True) -> Iterator[tuple[Path_,
         yield ("topology", "fleet"), message
     yield from _of_disturbances(scenario)
     yield from _of_attacks(scenario)
+    yield from privacy_schema.problems_of(scenario)
     for name in shared_tables(scenario):
         yield ("attacks",), f"attack and method both write the table '{name}'; take another attack"
     if scale.train_samples is not None and scale.train_samples <= 0:
@@ -67,7 +69,7 @@ def problems(scenario: Scenario, training: bool = True) -> Iterator[tuple[Path_,
     if scenario.data.public_set is not None and not scenario.data.public:
         yield ("data", "public_set"), "say with data.public how many samples of each of its classes are public"
     stop = scenario.stop
-    if not training and all(limit is None for limit in (stop.rounds, stop.time, stop.cost, stop.bytes)):
+    if not training and all(limit is None for limit in (stop.rounds, *stop.budget.values())):
         yield ("stop",), "accuracy is not measured without training; give 'rounds', 'time', 'cost' or 'bytes' too"
 
 

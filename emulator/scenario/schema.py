@@ -18,8 +18,9 @@ from emulator.contracts.methods import Attack, Method
 from emulator.contracts.world import Fault
 from emulator.files import slug
 from emulator.registry import Params
+from emulator.scenario.privacy_schema import Privacy
 from emulator.scenario.topology_schema import Topology
-from emulator.scenario.words import NAME, Count, Name
+from emulator.scenario.words import NAME, Count, Name, PositiveEpsilon
 from emulator.units import ClientSeconds, PositiveBytes, PositiveSeconds, Seconds
 
 
@@ -62,18 +63,20 @@ class Stop(Params):
     time: PositiveSeconds | None = Field(None, description="emulated time")
     cost: ClientSeconds | None = Field(None, description="client-seconds of training and group operations (S2 Eq. 5)")
     bytes: PositiveBytes | None = Field(None, description="bytes over all links")
+    epsilon: PositiveEpsilon | None = Field(None, description="privacy spent, in runs with 'privacy'")
     accuracy: Annotated[float, Field(gt=0, le=1)] | None = Field(None, description="test accuracy, as a share")
 
     @model_validator(mode="after")
     def _any(self) -> Stop:
-        if all(v is None for v in (self.rounds, self.time, self.cost, self.bytes, self.accuracy)):
-            raise PydanticCustomError("stop", "give at least one of 'rounds', 'time', 'cost', 'bytes', 'accuracy'")
+        if all(v is None for v in (self.rounds, self.time, self.cost, self.bytes, self.epsilon, self.accuracy)):
+            names = "'rounds', 'time', 'cost', 'bytes', 'epsilon', 'accuracy'"
+            raise PydanticCustomError("stop", "give at least one of {names}", {"names": names})
         return self
 
     @property
     def budget(self) -> dict[str, float]:
-        """Limits that the last round may cross: of time, cost and bytes, as far as there are, in SI units."""
-        limits = {"time": self.time, "cost": self.cost, "bytes": self.bytes}
+        """Limits that the last round may cross: of time, cost, bytes and epsilon, as far as there are, in SI units."""
+        limits = {"time": self.time, "cost": self.cost, "bytes": self.bytes, "epsilon": self.epsilon}
         return {name: limit for name, limit in limits.items() if limit is not None}
 
 
@@ -134,6 +137,7 @@ class Scenario(Params):
     method: Method = Field(description="a preset, a mix of slots, or a preset with some slots changed")
     faults: tuple[Fault, ...] = Field((), strict=False, description="what goes wrong, and when")
     attacks: Attack | None = Field(None, description="what malicious clients do")
+    privacy: Privacy | None = Field(None, description="differential privacy of clients; null: none")
     stop: Stop
     evaluate: Evaluate = Evaluate()
     compute: Compute = Compute()

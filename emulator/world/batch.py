@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import simpy
 
-from devices.compute import PASSES, inference_s
+from devices.compute import PASSES, flops_s, inference_s
 from devices.profile import DeviceProfile
 from emulator.contracts.world import GroupOperation, Meeting, OperationCost
 from emulator.ledger import COMPUTE, GROUP_OPERATION, TRANSFER, Tag
@@ -39,6 +39,7 @@ class Work:
     epochs: int
     batch_size: int
     step_flops: int = 0  # of the local rule, for each parameter in each step
+    beside_flops: float = 0.0  # of each client, once, beside the training
 
 
 class Batch:
@@ -266,6 +267,9 @@ class Crew:
         """From when to when each client trains; see `devices.compute.training_s`."""
         unit_s = self._batch.unit_s(work.batch_size, work.step_flops)[self._batch.kind_of[self.clients]]
         seconds = work.epochs * PASSES * (work.samples * unit_s)
+        if work.beside_flops:
+            once_s = np.array([flops_s(kind, work.beside_flops) for kind in self._batch.kinds])
+            seconds = seconds + once_s[self._batch.kind_of[self.clients]]
         return self._world.occupy(self.clients, starts_s, seconds)
 
     def _book_training(

@@ -117,7 +117,9 @@ def none(at: Meeting, params: NoParams) -> OperationCost:
     return OperationCost(0.0, 0, 0)
 
 
-@group_operations.register("secure-aggregation", SecureAggregationParams, GroupOperationFacts(least=_least_of_protocol))
+@group_operations.register(
+    "secure-aggregation", SecureAggregationParams, GroupOperationFacts(least=_least_of_protocol, sums=True)
+)
 def secure_aggregation(at: Meeting, params: SecureAggregationParams) -> OperationCost:
     """Secure aggregation (Bonawitz et al., CCS 2017): a quadratic curve (S2 Eq. 5), or the steps of the protocol.
 

@@ -224,14 +224,17 @@ class World(Presence):
         tag: Tag,
         step_flops: int = 0,
         begun: Begun | None = None,
+        beside_flops: float = 0.0,
     ) -> simpy.Event:
         """Local training on a client's device: so many epochs over so many samples of the workload's model.
 
         ``step_flops`` is what the local rule computes for each parameter in each step, beside the gradient. ``begun`` is called
-        when the device begins with it.
+        when the device begins with it. ``beside_flops`` are computed once, beside the training.
         """
         device = self.fleet.client_devices[client]
         seconds = training_s(device, self.workload.training(batch_size, step_flops), samples, batch_size, epochs)
+        if beside_flops:
+            seconds += flops_s(device, beside_flops)
         return self.busy(COMPUTE, client, seconds, tag, samples * epochs, begun)
 
     def fastest_s(

@@ -543,7 +543,21 @@ def worlds(draw: st.DrawFn, preset: str) -> str:
         "stop": draw(st.sampled_from(stops)),
         "evaluate": {"every": draw(st.integers(1, 2))},
     }
+    if draw(st.integers(0, 3)) == 0:
+        at = draw(st.sampled_from(("client", "server", "distributed")))
+        private = yamlfile.dump(data | {"privacy": {"at": at, "clip": 1.0, "noise_multiplier": 1.0}})
+        if sound(private):
+            return private
     return yamlfile.dump(data)
+
+
+def sound(text: str) -> bool:
+    """Whether everything in a scenario goes together."""
+    try:
+        check(yamlfile.parse(text, "world.yaml"), training=False)
+    except ScenarioError:
+        return False
+    return True
 
 
 def loaded(text: str) -> Loaded:
