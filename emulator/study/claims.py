@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from emulator.errors import InputError, Problem, quote_all, suggestion
+from emulator.measures import ACCURACY, Measure
 from emulator.study.names import short_names, text_of
 from emulator.study.quantities import QUANTITIES, SHARE
 from emulator.study.schema import Claim, same_value
@@ -89,12 +90,14 @@ def least_difference(claim: Claim) -> float:
     return found
 
 
-def title(claim: Claim, place: Place, columns: Sequence[str], target: float | None) -> str:
+def title(claim: Claim, place: Place, columns: Sequence[str], target: float | None, measure: Measure = ACCURACY) -> str:
     """A claim as people say it: ``VISIT better than FedSeq in rounds to 60 %``. ``target`` is what the study has."""
     goal = claim.target or target
     what = str(claim.quantity).removesuffix("-to-target").replace("-", " ")
+    if QUANTITIES[claim.quantity].judged:
+        what = what.replace(ACCURACY.name, measure.called)
     if QUANTITIES[claim.quantity].needs == "target" and goal:
-        what += f" to {100 * goal:.4g} %"
+        what += f" to {measure.goal_text(goal)}"
     if claim.budget is not None:
         said = claim.budget.model_dump(exclude_none=True)
         what += f" ({', '.join(f'{name} {said[name]}' for name in said)})"

@@ -158,6 +158,7 @@ def check(document: Document, overrides: Sequence[str] = ()) -> LoadedStudy:
         problems.append(
             document.problem(("tune", "by"), "needs a 'budget' of the study, or one in 'stop' of every run")
         )
+    problems += _wrong_goals(study, document, runs)
     if study.whatif is not None:
         replayed = whatif.combined(whatif.about(sources) if sources else entries, worlds)
         at, columns = ("whatif", "figures"), whatif.columns_of(study)
@@ -237,6 +238,23 @@ def _of_figures(study: Study, document: Document) -> Iterator[Problem]:
                 if file in taken:
                     yield document.problem((*path, i, "file"), f"'{file}' is drawn by {taken[file]} already")
                 taken.setdefault(file, f"figure {i + 1}" if path == ("figures",) else f"figure {i + 1} of 'whatif'")
+
+
+def _wrong_goals(study: Study, document: Document, runs: Sequence[Planned]) -> Iterator[Problem]:
+    """Targets that are none of what the runs are judged by, and runs that are judged by different measures."""
+    measures = {run.loaded.scenario.objective.measures[0] for run in runs}
+    if len(measures) > 1:
+        names = quote_all(sorted(measure.name for measure in measures))
+        yield document.problem(
+            ("scenario",), f"its runs are judged by different measures: {names}; make a study of each"
+        )
+    goals: list[tuple[Path_, float | None]] = [(("target",), study.target)]
+    goals += [(("claims", i, "target"), claim.target) for i, claim in enumerate(study.claims)]
+    goals += [(("whatif", "targets", i), each) for i, each in enumerate(study.whatif.targets if study.whatif else ())]
+    for path, goal in goals:
+        if goal is not None and any(measure.share and not 0 < goal <= 1 for measure in measures):
+            advice = f"; for {goal:g} per cent write {goal / 100:g}" if 1 < goal <= 100 else ""
+            yield document.problem(path, f"is a share above 0, and at most 1 (it is {goal:g}){advice}")
 
 
 def _override(text: str, study: Study) -> Change:
