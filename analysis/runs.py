@@ -67,9 +67,9 @@ class Run:
 
     ``metrics`` has the columns `COLUMNS` (and whatever else the file has), in the order of the evaluations:
     ``accuracy`` is a share from 0 to 1 (where the run is judged by another ``measure``, that stands in its place),
-    ``cost_*`` are client-seconds, ``time_s`` is emulated time. ``seed`` is None where no file says it. Where ``training`` is false, every measure and loss is nan. The other tables are read when
-    they are first asked for; each raises `InputError` where its file is missing, damaged or of another version. `tables` names
-    all that there are, and `table` reads any of them.
+    ``cost_*`` are client-seconds, ``time_s`` is emulated time. ``seed`` is None where no file says it. Where ``training`` is
+    false, every measure and loss is nan. The other tables are read when they are first asked for; each raises `InputError` where
+    its file is missing, damaged or of another version. `tables` names all that there are, and `table` reads any of them.
     """
 
     folder: Path

@@ -342,7 +342,7 @@ def _range(curves: Sequence[Curve], level: float | None, measure: Measure) -> tu
     """
     parts = [part for c in curves for part in (c.y, c.low, c.high) if part is not None]
     if not measure.share:
-        return _open_range([part[np.isfinite(part)] for part in parts], level)
+        return _open_range([c.y for c in curves], parts, level)
     values = [100 * float(v) for part in parts for v in (part.min(), part.max())]
     values += [] if level is None else [level]
     low = math.floor(min(values) / 10) * 10 if min(values) > max(values) / 2 else 0
@@ -350,12 +350,14 @@ def _range(curves: Sequence[Curve], level: float | None, measure: Measure) -> tu
     return float(min(low, 90)), float(high)
 
 
-def _open_range(parts: Sequence[np.ndarray], level: float | None) -> tuple[float, float]:
-    """The ends of an axis of values of any size: nine tenths of them, and all that is not far from these."""
+def _open_range(lines: Sequence[np.ndarray], parts: Sequence[np.ndarray], level: float | None) -> tuple[float, float]:
+    """The ends of an axis of values of any size: eight tenths of the lines, and all ``parts`` that are not far from these."""
+    whole = np.concatenate(lines)
     values = np.concatenate([*parts, [] if level is None else [level]])
+    values = values[np.isfinite(values)]
     if not len(values):
         return 0.0, 1.0
-    middle = np.quantile(values, (0.05, 0.95))
+    middle = np.quantile(whole[np.isfinite(whole)], (0.1, 0.9)) if np.isfinite(whole).any() else values
     room = 2 * float(middle[1] - middle[0]) or 0.1 * abs(float(middle[0])) or 1.0
     near = values[(values >= middle[0] - room) & (values <= middle[1] + room)]
     margin = 0.05 * float(near.max() - near.min()) or room / 2
