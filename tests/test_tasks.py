@@ -50,7 +50,9 @@ def scenario(tmp_path: Path, kind: str, **changes: Any) -> Loaded:
     if not path.exists():
         np.savez(path, **arrays(kind))  # type: ignore[arg-type]
     document = yamlfile.parse(TINY, str(tmp_path / "s.yaml"))
-    said = document.data | {"data": {"set": {"kind": "npz", "path": str(path)}, "partition": {"kind": "dirichlet", "alpha": 0.5}}}
+    said = document.data | {
+        "data": {"set": {"kind": "npz", "path": str(path)}, "partition": {"kind": "dirichlet", "alpha": 0.5}}
+    }
     said["method"] = {"preset": "hierfavg", "group_rounds": 2, "local": {"batch_size": 4, "learning_rate": 0.1}}
     if kind == "next-token":
         said |= {"model": {"kind": "char-lstm", "embedding": 4, "hidden": 8, "layers": 1}, "task": kind}
@@ -158,7 +160,8 @@ def test_a_regression_is_analysed_by_its_error(regression: tuple[Run, Run], tmp_
         before = run.metrics[run.metrics["round"] < reach["round"]]
         assert (before["mae"] > goal).all()
     assert table["mae_at_time"].tolist() == [
-        float(run.metrics.loc[run.metrics["time_s"] <= table["budget_time_s"].iloc[0], "mae"].min()) for run in regression
+        float(run.metrics.loc[run.metrics["time_s"] <= table["budget_time_s"].iloc[0], "mae"].min())
+        for run in regression
     ]
     done = hfl("compare", fast.folder, slow.folder, "--out", tmp_path / "compared", "--target", "60")
     assert done.code == 0, done.err

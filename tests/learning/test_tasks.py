@@ -184,7 +184,9 @@ def test_kinds_of_samples() -> None:
     assert task_named("classification").kinds_of(numbers, 3) == (numbers, 3)
 
 
-@pytest.mark.parametrize(("kind", "labels"), [("regression", np.zeros(3, np.int64)), ("classification", np.zeros((3, 1)))])
+@pytest.mark.parametrize(
+    ("kind", "labels"), [("regression", np.zeros(3, np.int64)), ("classification", np.zeros((3, 1)))]
+)
 def test_labels_of_another_task_are_refused(kind: str, labels: np.ndarray) -> None:
     with pytest.raises(InputError, match=f"'{kind}' cannot be learned from these samples") as caught:
         task_named(kind).kinds_of(labels, 1)
