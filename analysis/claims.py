@@ -96,7 +96,8 @@ def verdict_of(advantages: Sequence[float], by: float = 0.0) -> str:
 def _judge(results: StudyResults, claim: Claim, number: int) -> list[Judged]:
     import pandas as pd
 
-    quantity, by, measure = QUANTITIES[claim.quantity], least_difference(claim), results.measure
+    quantity, measure = QUANTITIES[claim.quantity], results.measure
+    by = least_difference(claim, measure)
     if quantity.judged:
         quantity = replace(quantity, higher=measure.better == "higher")
     if claim.budget is not None:

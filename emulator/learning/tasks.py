@@ -14,6 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from emulator.contracts.tasks import TaskFacts, TaskParams, TaskRule, tasks
+from emulator.errors import InputError
 from emulator.measures import ACCURACY, Measure
 
 if TYPE_CHECKING:
@@ -145,6 +146,8 @@ def multi_label(params: MultiLabelParams) -> TaskRule:
 
 def _first_label(labels: np.ndarray) -> np.ndarray:
     """The first label that a sample has; of one that has none, a kind of its own behind all labels."""
+    if not np.isin(labels, (0, 1)).all():
+        raise InputError("'multi-label' needs labels 0 or 1, and the set has other numbers; take 'regression'", "task")
     found: np.ndarray = np.where(labels.any(axis=1), labels.argmax(axis=1), labels.shape[1]).astype(np.int64)
     return found
 

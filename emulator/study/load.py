@@ -15,6 +15,7 @@ from emulator import yamlfile
 from emulator.contracts.files import FigureChoice
 from emulator.errors import Problem, ScenarioError, quote_all, suggestion
 from emulator.explain import explain
+from emulator.measures import ACCURACY
 from emulator.scenario import bundled as bundled_scenarios
 from emulator.scenario.load import Loaded, find, is_study, parse_change, ready
 from emulator.scenario.schema import name_of
@@ -152,7 +153,8 @@ def check(document: Document, overrides: Sequence[str] = ()) -> LoadedStudy:
     problems += wrong_baseline(document, study.baseline, columns_of(study), values)
     stops = [run.loaded.scenario.stop.budget for run in runs]
     budgets = all(stop and stop == stops[0] for stop in stops)
-    given = Given(study.target is not None, study.budget is not None or budgets)
+    measure = next((run.loaded.scenario.objective.measures[0] for run in runs), ACCURACY)
+    given = Given(study.target is not None, study.budget is not None or budgets, measure=measure)
     problems += wrong_claims(document, ("claims",), study.claims, columns_of(study), values, given)
     if study.tune is not None and study.tune.by == "accuracy-at-budget" and not (study.budget or all(stops)):
         problems.append(
@@ -165,7 +167,7 @@ def check(document: Document, overrides: Sequence[str] = ()) -> LoadedStudy:
         problems += wrong_drawings(document, at, study.whatif.figures, columns, replayed, bool(study.whatif.claims))
         limited = all(any(covers("stop", change.key) for change in world.changes) for world in worlds)
         whose = "the claim, or a limit of cost, time or bytes in 'stop' of every world"
-        given = Given(bool(study.whatif.targets) or study.target is not None, budgets or limited, whose)
+        given = Given(bool(study.whatif.targets) or study.target is not None, budgets or limited, whose, measure)
         found = [dict(values) for _, values in replayed]
         problems += wrong_claims(document, ("whatif", "claims"), study.whatif.claims, columns, found, given)
         if study.whatif.claims and sources:

@@ -20,6 +20,7 @@ from analysis.series import results_of
 from analysis.studies import load_study
 from analysis.tables import compare, first_reach
 from emulator import checkpoint, yamlfile
+from emulator.explore.charts import Charts, totals
 from emulator.learning import engine
 from emulator.learning.memo import Memo
 from emulator.run import Watcher, execute
@@ -137,7 +138,8 @@ def regression(tmp_path: Path) -> tuple[Run, Run]:
     runs = []
     for name, rate in (("fast", 0.001), ("slow", 0.0001)):
         done = hfl(
-            "run", "tables/diabetes", "--out", tmp_path / name, "--no-memo", "--set", "output.against=[]", "--set", "stop.rounds=8",
+            "run", "tables/diabetes", "--out", tmp_path / name, "--no-memo",
+            "--set", "output.against=[]", "--set", "stop.rounds=8",
             "--set", f"method.local.learning_rate={rate}", "--set", "method=fedavg", "--set", "topology.clients=8",
         )  # fmt: skip
         assert done.code == 0, done.err
@@ -184,6 +186,16 @@ def test_a_regression_is_analysed_by_its_error(regression: tuple[Run, Run], tmp_
     done = hfl("whatif", fast.folder, "--set", "topology.links.access.up=1 Mbit/s", "--no-memo")
     assert done.code == 0, done.err
     assert "mean absolute error" in done.out
+    charts = Charts(["a", "b"], True, fast.measure)
+    rows = [
+        [{str(name): value for name, value in row.items()} for row in run.metrics.to_dict("records")]
+        for run in (fast, slow)
+    ]
+    charts.show(rows, rows[::-1])
+    assert charts.plots[0].yaxis[0].axis_label == "Mean absolute error"
+    said = totals(["a", "b"], rows, rows[::-1], fast.measure)
+    assert "Mean absolute error at the end" in said
+    assert f"{slow.metrics['mae'].iloc[-1] - fast.metrics['mae'].iloc[-1]:+.3g}" in said
     assert emulator.compare([fast.folder])["final_mae"].tolist() == [fast.metrics["mae"].iloc[-1]]
 
 
@@ -207,6 +219,7 @@ target: 100
 claims:
   - {better: fast, than: slow, in: accuracy}
   - {better: slow, than: fast, in: best-accuracy}
+  - {better: fast, than: slow, in: accuracy-last-rounds, by: 500}
 """
 
 
@@ -215,7 +228,7 @@ def test_a_study_of_a_regression(tmp_path: Path) -> None:
     done = hfl("study", tmp_path / "study.yaml", "--out", tmp_path / "study", "--jobs", "1", "--no-memo")
     assert done.code == 0, done.err
     results = load_study(tmp_path / "study")
-    assert results.claims["verdict"].tolist() == ["shown", "contradicted"]
+    assert results.claims["verdict"].tolist() == ["shown", "contradicted", "level"]
     assert judge_all(results, results.stated)["advantage"].iloc[0] > 0
     assert "fast better than slow in mean absolute error" in done.out
     assert "To reach 100, over the seeds that did" in done.out
@@ -231,12 +244,13 @@ def test_a_study_of_a_regression(tmp_path: Path) -> None:
 
 
 REFUSED: list[tuple[Callable[[dict[str, Any]], None], str]] = [
-    (lambda s: s["stop"].update(accuracy=0.5), "stop.accuracy: 'accuracy' is not measured, with the task 'regression'; give 'stop.m"),
+    (lambda s: s["stop"].update(accuracy=0.5), "stop.accuracy: 'accuracy' is not measured, with the task 'regression'; give '"),
     (lambda s: s["stop"].update(measure={"f1": 1}), "stop.measure: 'f1' is not measured"),
     (lambda s: s.update(attacks={"kind": "label-flip", "superclients": 1.0, "clients": 1.0, "swap": [[0, 2]]}),
      "attacks: 'label-flip' needs samples that have one class each"),
     (lambda s: s.update(attacks={"kind": "gan-recovery", "client": 0, "at": [0.5]}), "attacks: 'gan-recovery' needs samples"),
-    (lambda s: s["data"].update(partition={"kind": "label-blocks", "blocks": [[0], [1]]}), "data.partition: 'label-blocks' needs samples"),
+    (lambda s: s["data"].update(partition={"kind": "label-blocks", "blocks": [[0], [1]]}),
+     "data.partition: 'label-blocks' needs samples"),
     (lambda s: s.update(evaluate={"clusters": True}), "evaluate.clusters: needs samples that have one class each"),
     (lambda s: s.update(task="classification"), "task: 'classification' cannot be learned from the set 'npz'"),
     (lambda s: s.update(method={"preset": "hfldd"}), "method.training: 'distilled' needs samples that have one class each"),
@@ -260,3 +274,27 @@ def test_results_of_runs_know_their_measure(regression: tuple[Run, Run]) -> None
     results = results_of(list(regression))
     assert results.measure.name == "mae"
     assert results.runs["best_accuracy"].tolist() == [float(run.metrics["mae"].min()) for run in regression]
+
+
+METHODS: dict[str, dict[str, Any]] = {
+    "ifca": {"method": {"preset": "ifca", "clusters": 2}},
+    "hicfl": {"method": {"preset": "hicfl"}},
+    "scaffold": {"method": {"preset": "fedavg", "local": {"kind": "scaffold"}}},
+    "chains": {"method": {"preset": "fedseq", "estimator": "label-counts", "formation": {"kind": "random", "size": 2}}},
+    "centralized": {"method": {"preset": "centralized"}},
+    "public": {"method": {"preset": "fedavg"}, "public": 1},
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods_learn_numbers_too(tmp_path: Path, name: str) -> None:
+    given = dict(METHODS[name])
+    given["method"] = {
+        **given["method"],
+        "local": {"batch_size": 4, "learning_rate": 0.05, **given["method"].get("local", {})},
+    }
+    plain = scenario(tmp_path, "regression").scenario.data
+    data = {"set": plain.set.dump(), "partition": {"kind": "iid"}, "public": given.pop("public", 0)}
+    execute(scenario(tmp_path, "regression", data=data, **given), tmp_path / "run", Memo(None), max_workers=1)
+    errors = load_run(tmp_path / "run").metrics["mae"]
+    assert errors.min() < errors.iloc[0]
