@@ -18,6 +18,7 @@ from analysis.seeds import CONFIDENCE, detectable, mean_and_interval, sign_test
 from analysis.studies import StudyResults, each_run, per_run
 from analysis.tables import with_budget
 from analysis.texttable import TextTable
+from emulator.measures import ACCURACY, Measure
 from emulator.study.claims import Place, least_difference, places, side_text, title
 from emulator.study.quantities import COUNT, QUANTITIES, SHARE, Quantity
 from emulator.study.schema import Claim
@@ -95,9 +96,12 @@ def verdict_of(advantages: Sequence[float], by: float = 0.0) -> str:
 def _judge(results: StudyResults, claim: Claim, number: int) -> list[Judged]:
     import pandas as pd
 
-    quantity, by = QUANTITIES[claim.quantity], least_difference(claim)
+    quantity, measure = QUANTITIES[claim.quantity], results.measure
+    by = least_difference(claim, measure)
+    if quantity.judged:
+        quantity = replace(quantity, higher=measure.better == "higher")
     if claim.budget is not None:
-        parts = [with_budget(rows, claim.budget.limits) for rows in each_run(results.table)]
+        parts = [with_budget(rows, claim.budget.limits, results.measure) for rows in each_run(results.table)]
         results = replace(results, table=pd.concat(parts, ignore_index=True))
     if claim.target is not None:
         results = replace(results, target=claim.target)
@@ -105,7 +109,7 @@ def _judge(results: StudyResults, claim: Claim, number: int) -> list[Judged]:
     judged = []
     for place in places(claim, results.columns, results.planned or runs):
         pairs = _pairs(runs, place, quantity)
-        about = title(claim, place, results.columns, results.target)
+        about = title(claim, place, results.columns, results.target, measure)
         judged.append(_row(pairs, quantity, by, (number, about, side_text(place.at, results.columns)), claim))
     return judged
 
@@ -167,18 +171,21 @@ _TEXTS: dict[Any, Callable[[float], str]] = {
 }  # fmt: skip
 
 
-def figure_text(quantity: str, value: float) -> str:
+def figure_text(quantity: str, value: float, measure: Measure = ACCURACY) -> str:
     """A figure, or a difference of figures, for people; of shares in per cent points."""
     if math.isnan(value):
         return "–"
+    if QUANTITIES[quantity].judged and not measure.share:
+        return measure.text(value)
     return ("-" if value < 0 else "") + _TEXTS[QUANTITIES[quantity].unit](abs(value))
 
 
-def table_of(claims: pd.DataFrame) -> TextTable:
+def table_of(claims: pd.DataFrame, measure: Measure = ACCURACY) -> TextTable:
     """A table of `judge_all` for people. Differences of accuracies are in per cent points."""
     rows = []
     for row in claims.to_dict("records"):
-        text = {key: figure_text(row["quantity"], row[key]) for key in ("better", "than", "advantage", "low", "high")}
+        sought = ("better", "than", "advantage", "low", "high")
+        text = {key: figure_text(row["quantity"], row[key], measure) for key in sought}
         if row["test"] == "t":
             advantage = f"{text['advantage']} ({text['low']} to {text['high']})"
         elif row["test"] == "sign":
@@ -186,7 +193,7 @@ def table_of(claims: pd.DataFrame) -> TextTable:
         else:
             advantage = "–"
         if row["verdict"] == UNDECIDED and row["test"] == "t":
-            more = f"{figure_text(row['quantity'], row['detectable'])} detectable"
+            more = f"{figure_text(row['quantity'], row['detectable'], measure)} detectable"
         elif row["test"] == "sign":
             more = f"reached by {row['better_reached']} and {row['than_reached']} of {row['pairs']}"
         else:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from analysis import activity
 from analysis.cluster_history import CLUSTER_METRICS, clustering_rounds
-from analysis.quantities import accuracy_text, bytes_text, check_accuracy, cost_text, energy_text, time_text
-from analysis.runs import Run, check_trained
+from analysis.quantities import accuracy_text, bytes_text, cost_text, energy_text, time_text
+from analysis.runs import Run, check_trained, measure_of
 from analysis.seeds import mean_and_interval
 from analysis.series import Given, as_series
 from analysis.studies import NOTHING, with_interval
@@ -22,6 +22,7 @@ from analysis.tables import AT_BUDGET, UNKNOWN, accuracy_at_budget, common_targe
 from analysis.texttable import TextTable
 from emulator.contracts.files import PrintedTableChoice, printed_tables
 from emulator.errors import InputError
+from emulator.measures import ACCURACY, Measure
 from emulator.registry import NoParams
 
 if TYPE_CHECKING:
@@ -78,10 +79,12 @@ def cost_to_target(given: Sequence[Given], target: float | None, params: NoParam
     """
     series = as_series(given)
     check_trained(run for each in series for run in each.runs)
-    goal = common_target([run for each in series for run in each.runs]) if target is None else check_accuracy(target)
+    runs = [run for each in series for run in each.runs]
+    measure = measure_of(runs)
+    goal = common_target(runs) if target is None else measure.check(target)
     rows = []
     for each in series:
-        reached = [reach for run in each.runs if (reach := first_reach(run.metrics, goal)) is not None]
+        reached = [reach for run in each.runs if (reach := first_reach(run.metrics, goal, measure)) is not None]
         row: dict[str, Any] = {
             "label": each.label, "target_accuracy": goal, "seeds": len(each.runs), "reached": len(reached),
         }  # fmt: skip
@@ -89,7 +92,9 @@ def cost_to_target(given: Sequence[Given], target: float | None, params: NoParam
             row |= _mean(column, [float(reach[column]) for reach in reached])  # type: ignore[literal-required]
         rows.append(row)
     title = _titled(
-        f"To reach {100 * goal:.4g} % test accuracy", rows, "mean of the seeds that did ± half of the 95 % interval"
+        f"To reach {measure.goal_text(goal)} test {measure.called}",
+        rows,
+        "mean of the seeds that did ± half of the 95 % interval",
     )
     cells = tuple(
         (
@@ -99,7 +104,7 @@ def cost_to_target(given: Sequence[Given], target: float | None, params: NoParam
         )
         for row in rows
     )
-    return _printed(rows, title, ("method", "reached", *(name for name, _ in _TAKEN.values())), cells, 1)
+    return _printed(rows, title, ("method", "reached", *(name for name, _ in _TAKEN.values())), cells, 1, measure)
 
 
 @printed_tables.register("totals")
@@ -111,24 +116,27 @@ def totals(given: Sequence[Given], target: float | None, params: NoParams) -> Pr
     rows = []
     series = as_series(given)
     budgets = any(run.budget for each in series for run in each.runs)
+    measure = measure_of(run for each in series for run in each.runs)
     for each in series:
         row: dict[str, Any] = {"label": each.label, "seeds": len(each.runs)}
-        row |= _mean("final_accuracy", [float(run.metrics["accuracy"].iloc[-1]) for run in each.runs])
+        row |= _mean("final_accuracy", [float(run.judged.iloc[-1]) for run in each.runs])
         if budgets:
             row |= _mean(AT_BUDGET, [accuracy_at_budget(run) for run in each.runs])
-        row |= _mean("best_accuracy", [float(run.metrics["accuracy"].max()) for run in each.runs])
+        row |= _mean("best_accuracy", [measure.best(run.judged) for run in each.runs])
         for column in _TAKEN:
             row |= _mean(column, [float(run.metrics[column].iloc[-1]) for run in each.runs])
         rows.append(row)
     title = _titled("Whole runs", rows)
-    accuracies = {"final_accuracy": "final accuracy", AT_BUDGET: "at its budget", "best_accuracy": "best accuracy"}
-    shown = {c: (name, accuracy_text) for c, name in accuracies.items() if c != AT_BUDGET or budgets} | _TAKEN
+    accuracies = {
+        "final_accuracy": f"final {measure.called}", AT_BUDGET: "at its budget", "best_accuracy": f"best {measure.called}",
+    }  # fmt: skip
+    shown = {c: (name, measure.text) for c, name in accuracies.items() if c != AT_BUDGET or budgets} | _TAKEN
     header = ("method", "seeds", *(name for name, _ in shown.values()))
     cells = tuple(
         (row["label"], str(row["seeds"]), *(_pair(row, c, text, rows) for c, (_, text) in shown.items()))
         for row in rows
     )
-    return _printed(rows, title, header, cells, 1)
+    return _printed(rows, title, header, cells, 1, measure)
 
 
 @printed_tables.register("breakdown")
@@ -240,9 +248,14 @@ def _titled(
 
 
 def _printed(
-    rows: Sequence[dict[str, Any]], title: str, header: tuple[str, ...], cells: tuple[tuple[str, ...], ...], left: int
+    rows: Sequence[dict[str, Any]],
+    title: str,
+    header: tuple[str, ...],
+    cells: tuple[tuple[str, ...], ...],
+    left: int,
+    measure: Measure = ACCURACY,
 ) -> Printed:
     import pandas as pd
 
     right = (*(False for _ in range(left)), *(True for _ in header[left:]))
-    return Printed(pd.DataFrame(rows), (TextTable(title, header, cells, right),))
+    return Printed(pd.DataFrame(rows).rename(columns=measure.named), (TextTable(title, header, cells, right),))

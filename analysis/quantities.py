@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from emulator.errors import InputError, suggestion
+from emulator.measures import ACCURACY
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,15 +76,12 @@ def axis_named(name: str) -> Axis:
 
 def check_accuracy(value: float) -> float:
     """``value``, if it can be a target accuracy as a share from 0 to 1; raises `InputError` otherwise."""
-    if 0 <= value <= 1:
-        return value
-    advice = f"; for {value:g} per cent write {value / 100:g}" if 1 < value <= 100 else ""
-    raise InputError(f"a target accuracy is a share from 0 to 1, not {value:g}{advice}")
+    return ACCURACY.check(value)
 
 
 def accuracy_text(share: float) -> str:
     """``0.6127`` as ``61.3 %``."""
-    return f"{100 * share:.1f} %"
+    return ACCURACY.text(share)
 
 
 def time_text(seconds: float) -> str:

@@ -18,8 +18,8 @@ from analysis import fleets, printed
 from analysis.claims import table_of
 from analysis.differences import differences
 from analysis.figures import SeriesFigure, series_of
-from analysis.quantities import accuracy_text, axis_named, bytes_text, cost_text, energy_text, time_text
-from analysis.runs import CLUSTERS, COMPLETE, Run
+from analysis.quantities import axis_named, bytes_text, cost_text, energy_text, time_text
+from analysis.runs import CLUSTERS, COMPLETE, Run, measure_of
 from analysis.series import Series, load_results
 from analysis.studies import INDEX, StudyResults, states_of
 from analysis.tables import accuracy_at_budget
@@ -130,16 +130,17 @@ def _sections(results: StudyResults, series: Sequence[Series], alone: bool) -> I
 
 def _summary(series: Sequence[Series], alone: bool, trained: bool) -> Section:
     without = () if trained else ("Runs without training: there is no accuracy.",)
+    measure = measure_of(run for each in series for run in each.runs)
     if not alone:
         return Section("Summary", texts=without, tables=printed.table("totals", series).sections)
     run = series[0].first
     last = run.metrics.iloc[-1]
     facts = [("Method", run.label), ("Seed", "unknown" if run.seed is None else str(run.seed))]
     if trained:
-        facts.append(("Final accuracy", accuracy_text(float(last["accuracy"]))))
+        facts.append((f"Final {measure.called}", measure.text(float(last[measure.name]))))
         if run.budget:
-            facts.append(("At its budget", accuracy_text(accuracy_at_budget(run))))
-        facts.append(("Best accuracy", accuracy_text(float(run.metrics["accuracy"].max()))))
+            facts.append(("At its budget", measure.text(accuracy_at_budget(run))))
+        facts.append((f"Best {measure.called}", measure.text(measure.best(run.judged))))
     facts += [
         ("Rounds", f"{int(last['round'])}"),
         ("Emulated time", time_text(float(last["time_s"]))),
@@ -192,13 +193,19 @@ def _claims(results: StudyResults, title: str = "Claims") -> Section:
         ]
     )
     found.draw(
-        "By how much the first is better: mean and its 95 % interval (Student's t).", True, claims.plot, results.claims
+        "By how much the first is better: mean and its 95 % interval (Student's t).",
+        True,
+        claims.plot,
+        results.claims,
+        measure=results.measure,
     )
     sources = tuple(
         dict.fromkeys(f"{row['claim']}: {row['source']}" for row in results.claims.to_dict("records") if row["source"])
     )
     texts = (*found.said, *sources)
-    return Section(title, texts=texts, pictures=tuple(found.pictures), tables=(table_of(results.claims),))
+    return Section(
+        title, texts=texts, pictures=tuple(found.pictures), tables=(table_of(results.claims, results.measure),)
+    )
 
 
 def _curves(results: StudyResults, series: Sequence[Series]) -> Section:
@@ -207,14 +214,14 @@ def _curves(results: StudyResults, series: Sequence[Series]) -> Section:
     found = _Found()
     for axis in (*AXES, *_privacy(series)):
         found.draw(
-            f"Test accuracy against {axis_named(axis).title.lower()}.",
+            f"Test {results.measure.called} against {axis_named(axis).title.lower()}.",
             False,
             plot_series,
             series,
             (axis,),
             target=results.target,
         )
-    return Section("Accuracy", texts=tuple(found.said), pictures=tuple(found.pictures))
+    return Section(results.measure.heading, texts=tuple(found.said), pictures=tuple(found.pictures))
 
 
 def _privacy(series: Sequence[Series]) -> tuple[str, ...]:
@@ -225,9 +232,12 @@ def _privacy(series: Sequence[Series]) -> tuple[str, ...]:
 def _pareto(series: Sequence[Series]) -> Section:
     from analysis.plots import pareto
 
+    measure = measure_of(run for each in series for run in each.runs)
     found = _Found(["A method is on the front where no other is at least as accurate for at most as much."])
     for axis in (*AXES[:-1], *_privacy(series)):
-        found.draw(f"Final accuracy against {axis_named(axis).title.lower()}.", False, pareto.plot, series, (axis,))
+        found.draw(
+            f"Final {measure.called} against {axis_named(axis).title.lower()}.", False, pareto.plot, series, (axis,)
+        )
     return Section("Pareto front", texts=tuple(found.said), pictures=tuple(found.pictures))
 
 

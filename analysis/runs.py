@@ -21,6 +21,7 @@ from analysis.tabular import read_ledger, read_table
 from emulator import yamlfile
 from emulator.errors import InputError, quote_all, suggestion
 from emulator.files import changed_files, read_json
+from emulator.measures import ACCURACY, Measure
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,10 +66,10 @@ class Run:
     """A run as its folder tells it.
 
     ``metrics`` has the columns `COLUMNS` (and whatever else the file has), in the order of the evaluations:
-    ``accuracy`` is a share from 0 to 1, ``cost_*`` are client-seconds, ``time_s`` is emulated time. ``seed``
-    is None where no file says it. Where ``training`` is false, every accuracy and loss is nan. The other tables are read when
-    they are first asked for; each raises `InputError` where its file is missing, damaged or of another version. `tables` names
-    all that there are, and `table` reads any of them.
+    ``accuracy`` is a share from 0 to 1 (where the run is judged by another ``measure``, that stands in its place),
+    ``cost_*`` are client-seconds, ``time_s`` is emulated time. ``seed`` is None where no file says it. Where ``training`` is
+    false, every measure and loss is nan. The other tables are read when they are first asked for; each raises `InputError` where
+    its file is missing, damaged or of another version. `tables` names all that there are, and `table` reads any of them.
     """
 
     folder: Path
@@ -78,6 +79,12 @@ class Run:
     status: str  # one of STATUSES, or UNFINISHED
     metrics: pd.DataFrame
     training: bool = True
+    measure: Measure = ACCURACY
+
+    @property
+    def judged(self) -> pd.Series[float]:
+        """What each evaluation found of the measure by which the run is judged."""
+        return self.metrics[self.measure.name]
 
     @cached_property
     def ledger(self) -> pd.DataFrame:
@@ -170,8 +177,8 @@ class Run:
 
     @property
     def accuracy_last_rounds(self) -> float:
-        """The mean accuracy (a share) over the run's last rounds (``evaluate.last_rounds``); nan where it does not say."""
-        found = self.summary.get("last_rounds", {}).get("accuracy")
+        """The mean accuracy (or other measure) over the last rounds (``evaluate.last_rounds``); nan where it does not say."""
+        found = self.summary.get("last_rounds", {}).get(self.measure.name)
         return math.nan if found is None else float(found)
 
     @cached_property
@@ -205,6 +212,17 @@ def check_trained(runs: Iterable[Run]) -> None:
             raise InputError(f"the run in '{run.folder}' is one without training: it has no accuracy")
 
 
+def measure_of(runs: Iterable[Run]) -> Measure:
+    """By what all of these runs are judged; raises `InputError` where that is not the same for all."""
+    found = {run.measure: run for run in runs}
+    if len(found) > 1:
+        (one, first), (other, second) = list(found.items())[:2]
+        raise InputError(
+            f"the run in '{first.folder}' is judged by {one.name}, the one in '{second.folder}' by {other.name}"
+        )
+    return next(iter(found), ACCURACY)
+
+
 def load_run(folder: Path | str) -> Run:
     """Reads a run folder, also of a run that ended badly; raises `InputError` if it is none or damaged.
 
@@ -234,8 +252,14 @@ def load_run(folder: Path | str) -> Run:
         raise _other_version(folder / SUMMARY, f"'status' is {status!r}, not one of {quote_all(STATUSES)}")
     said = read_json(folder / MANIFEST) or {} if summary is None else summary
     training = bool(said.get("training", True))
-    metrics = _read_metrics(folder / METRICS, drop_cut_row=summary is None, training=training)
-    return Run(folder, name, label, seed, status, metrics, training)
+    try:
+        measure = Measure.from_json(said.get("measure"))
+    except TypeError:
+        raise _other_version(
+            folder / (MANIFEST if summary is None else SUMMARY), "'measure' is of another form"
+        ) from None
+    metrics = _read_metrics(folder / METRICS, summary is None, training, measure)
+    return Run(folder, name, label, seed, status, metrics, training, measure)
 
 
 def load_runs(folders: Iterable[Path | str]) -> list[Run]:
@@ -325,7 +349,7 @@ def _read_scenario(path: Path) -> dict[str, Any]:
     return data if isinstance(data, dict) else {}
 
 
-def _read_metrics(path: Path, drop_cut_row: bool, training: bool) -> pd.DataFrame:
+def _read_metrics(path: Path, drop_cut_row: bool, training: bool, measure: Measure) -> pd.DataFrame:
     import pandas as pd
 
     try:
@@ -342,7 +366,7 @@ def _read_metrics(path: Path, drop_cut_row: bool, training: bool) -> pd.DataFram
         if line and line.count(",") != lines[0].count(","):
             raise InputError(f"'{path}' is damaged: row {number} has not as many fields as the header")
     header, *rows = [row for row in csv.reader(lines) if row]
-    missing = [c for c in COLUMNS if c not in header]
+    missing = [c for c in _columns(measure) if c not in header]
     if missing:
         raise _other_version(path, f"it has no column {quote_all(missing)}")
     if not rows:
@@ -352,7 +376,7 @@ def _read_metrics(path: Path, drop_cut_row: bool, training: bool) -> pd.DataFram
         metrics = pd.DataFrame({c: _numbers(c, [row[i] for row in rows]) for i, c in enumerate(header)})
     except ValueError as error:
         raise InputError(f"'{path}' is damaged: {error}") from None
-    problem = _problem(metrics, MAY_BE_UNKNOWN if training else (*MAY_BE_UNKNOWN, "accuracy"))
+    problem = _problem(metrics, MAY_BE_UNKNOWN if training else (*MAY_BE_UNKNOWN, measure.name), measure)
     if problem:
         raise InputError(f"'{path}' is damaged: {problem}")
     return metrics.astype({"round": "int64"})
@@ -368,18 +392,23 @@ def _numbers(column: str, cells: Sequence[str]) -> list[float] | list[str]:
         return list(cells)
 
 
-def _problem(metrics: pd.DataFrame, may_be_unknown: Sequence[str]) -> str:
+def _columns(measure: Measure) -> list[str]:
+    return [measure.name if column == ACCURACY.name else column for column in COLUMNS]
+
+
+def _problem(metrics: pd.DataFrame, may_be_unknown: Sequence[str], measure: Measure) -> str:
     """What is wrong with the values of a metrics table, or an empty text; rows count from 1."""
     import numpy as np
 
-    for column in COLUMNS:
+    for column in _columns(measure):
         if column == "loss":  # it may overflow
             continue
         values = metrics[column].to_numpy(dtype=float)
-        bad = np.isinf(values) | (values < 0)
+        free = column == measure.name and not measure.share  # which may be of any size
+        bad = np.isinf(values) & (not free) | (values < 0) & (not free)
         if column not in may_be_unknown:
             bad |= np.isnan(values)
-        if column == "accuracy":
+        if column == measure.name and measure.share:
             bad |= values > 1
         if column == "round":
             bad |= values != np.floor(values)

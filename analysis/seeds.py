@@ -91,11 +91,14 @@ class Curve:
     high: np.ndarray | None = None
 
 
-def mean_curve(seeds: Sequence[pd.DataFrame], axis: Axis, band: str = "interval", column: str = "accuracy") -> Curve:
+def mean_curve(
+    seeds: Sequence[pd.DataFrame], axis: Axis, band: str = "interval", column: str = "accuracy", share: bool = True
+) -> Curve:
     """The mean of the accuracy curves of several seeds, each drawn straight between its evaluations.
 
     The mean stands where the evaluations of the seeds stand on average, and ends where the first of the seeds ends: beyond,
-    it would be a mean of others. ``band`` is a key of `BANDS`, ``column`` holds the accuracies. One seed is its own curve,
+    it would be a mean of others. ``band`` is a key of `BANDS`, ``column`` holds the accuracies, or
+    another measure; of a ``share``, a band stays from 0 to 1. One seed is its own curve,
     without a band.
     """
     pairs = [(m[axis.column].to_numpy(dtype=float), m[column].to_numpy(dtype=float)) for m in seeds]
@@ -113,7 +116,8 @@ def mean_curve(seeds: Sequence[pd.DataFrame], axis: Axis, band: str = "interval"
     if band == "range":
         return Curve(x, mean, ys.min(axis=0), ys.max(axis=0))
     half = _quantile(len(pairs) - 1) * ys.std(axis=0, ddof=1) / math.sqrt(len(pairs))
-    return Curve(x, mean, np.clip(mean - half, 0, 1), np.clip(mean + half, 0, 1))
+    low, high = mean - half, mean + half
+    return Curve(x, mean, np.clip(low, 0, 1), np.clip(high, 0, 1)) if share else Curve(x, mean, low, high)
 
 
 def _last_at_each(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from analysis.runs import COMPLETE, Run, load_run, load_runs, unique_labels
+from analysis.runs import COMPLETE, Run, load_run, load_runs, measure_of, unique_labels
 from analysis.studies import INDEX, StudyResults, evaluations, load_study
 from emulator.errors import InputError
 
@@ -95,7 +95,8 @@ def results_of(given: Sequence[Given], target: float | None = None) -> StudyResu
 
     found: list[pd.DataFrame] = []
     folders: dict[str, Path] = {}
-    for series in as_series(given):
+    every = as_series(given)
+    for series in every:
         for run in series.runs:
             name = str(len(folders))
             identity: Mapping[str, Any] = {
@@ -104,7 +105,8 @@ def results_of(given: Sequence[Given], target: float | None = None) -> StudyResu
             found.append(evaluations(run, identity))
             folders[name] = run.folder
     table = pd.concat(found, ignore_index=True)
-    return StudyResults(Path(), "", (VARIANT,), target, table, (), folders)
+    measure = measure_of(run for series in every for run in series.runs)
+    return StudyResults(Path(), "", (VARIANT,), target, table, (), folders, measure=measure)
 
 
 def load_results(folders: Sequence[Path | str]) -> StudyResults:

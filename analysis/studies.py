@@ -18,12 +18,13 @@ from pydantic import ValidationError
 from analysis.cluster_history import CLUSTER_METRICS, clustering_rounds, weights_kept
 from analysis.drops import DROP, with_drops
 from analysis.quantities import accuracy_text, bytes_text, cost_text, time_text
-from analysis.runs import COLUMNS, COMPLETE, GROUPINGS, Run, load_run
+from analysis.runs import COLUMNS, COMPLETE, GROUPINGS, Run, load_run, measure_of
 from analysis.seeds import mean_and_interval
 from analysis.tables import AT_BUDGET, LAST_ROUNDS, NOT_REACHED, first_reach, with_budget
 from analysis.texttable import TextTable
 from emulator.errors import InputError
 from emulator.files import read_json, replacing, write_text
+from emulator.measures import ACCURACY, Measure
 from emulator.scenario.budget import Budget
 from emulator.study.names import FAILURES, short_names, text_of
 from emulator.study.schema import Claim
@@ -63,7 +64,8 @@ class StudyResults:
     mean accuracy over its last rounds (`LAST_ROUNDS`), what accuracy it loses, where the study has a baseline (`DROP`), and its
     accuracy at the budget (`AT_BUDGET`), where the study or its runs have one. Where a key was tuned, a column ``tuned_...`` has
     the chosen value. ``missing`` are the runs that are not complete. ``folders`` are the folders of the others, by ``run``.
-    ``stated`` are the claims of the study.
+    ``stated`` are the claims of the study. Where runs are judged by another ``measure`` than the accuracy, that has a column of
+    its own name, and ``accuracy`` stands for it in the names of figures (``final_accuracy``); in files it has its own there too.
     """
 
     folder: Path
@@ -75,6 +77,7 @@ class StudyResults:
     folders: Mapping[str, Path] = field(default_factory=dict)
     stated: tuple[Claim, ...] = ()
     planned: tuple[Mapping[str, Any], ...] = ()  # what all runs have in the columns, also those that are missing
+    measure: Measure = ACCURACY
 
     @cached_property
     def runs(self) -> pd.DataFrame:
@@ -115,6 +118,7 @@ def load_study(folder: Path | str) -> StudyResults:
     found: list[pd.DataFrame] = []
     missing: list[str] = []
     folders: dict[str, Path] = {}
+    complete: list[Run] = []
     for identity in runs:
         place = folder / identity["run"]
         if tuned and identity[tuned] is None:
@@ -124,16 +128,17 @@ def load_study(folder: Path | str) -> StudyResults:
         if run is None or run.status != COMPLETE:
             missing.append(identity["run"])
             continue
+        complete.append(run)
         found.append(evaluations(run, identity, limits))
         folders[identity["run"]] = place
     if not found:
         states = [f"\n  {run}: {state}" for run, state in list(states_of(folder, missing).items())[:SHOWN]]
         states += [f"\n  ... and {len(missing) - SHOWN} more"] if len(missing) > SHOWN else []
         raise InputError(f"no run of the study in '{folder}' is complete{''.join(states)}")
-    table = pd.concat(found, ignore_index=True)
+    table, measure = pd.concat(found, ignore_index=True), measure_of(complete)
     if baseline:
-        table = with_drops(table, columns, baseline)
-    return StudyResults(folder, name, columns, target, table, tuple(missing), folders, stated, tuple(runs))
+        table = with_drops(table, columns, baseline, measure)
+    return StudyResults(folder, name, columns, target, table, tuple(missing), folders, stated, tuple(runs), measure)
 
 
 def states_of(folder: Path, missing: Sequence[str]) -> dict[str, str]:
@@ -161,7 +166,7 @@ def evaluations(run: Run, identity: Mapping[str, Any], limits: Mapping[str, floa
     found[LAST_ROUNDS] = run.accuracy_last_rounds
     table = run.metrics.copy().assign(**_last_groups(run), **unjudged, **found)
     if limits or run.budget:
-        table = with_budget(table, limits or run.budget)
+        table = with_budget(table, limits or run.budget, run.measure)
     for i, (column, value) in enumerate(identity.items()):
         table.insert(i, column, value)
     return table
@@ -191,11 +196,11 @@ def per_run(results: StudyResults) -> pd.DataFrame:
     """
     import pandas as pd
 
-    rows = []
+    rows, measure = [], results.measure
     for run in each_run(results.table):
         first, last = run.iloc[0], run.iloc[-1]
         row: dict[str, Any] = {c: first[c] for c in _identifying(results.table)}
-        row |= {"final_accuracy": float(last["accuracy"]), "best_accuracy": float(run["accuracy"].max())}
+        row |= {"final_accuracy": float(last[measure.name]), "best_accuracy": measure.best(run[measure.name])}
         row |= {column: float(last.get(column, math.nan)) for column in (*FINAL, *GROUPS, *CLUSTERED)}
         row |= {
             column: float(last[column])
@@ -203,7 +208,7 @@ def per_run(results: StudyResults) -> pd.DataFrame:
             if column in results.table
         }
         if results.target is not None:
-            reach: Mapping[str, Any] = first_reach(run, results.target) or {}
+            reach: Mapping[str, Any] = first_reach(run, results.target, measure) or {}
             row |= {name: float(reach.get(column, math.nan)) for name, column in TO_TARGET.items()}
         rows.append(row)
     return pd.DataFrame(rows)
@@ -244,10 +249,12 @@ def summarise(results: StudyResults) -> pd.DataFrame:
 
 def write_tables(results: StudyResults) -> list[str]:
     """Writes the table and the summary of a study into its folder; returns the names of the files."""
-    write_text(results.folder / "results.csv", results.table.to_csv(index=False, lineterminator="\n"))
+    named = results.measure.named
+    table, summary = results.table.rename(columns=named), results.summary.rename(columns=named)
+    write_text(results.folder / "results.csv", table.to_csv(index=False, lineterminator="\n"))
     with replacing(results.folder / "results.parquet") as aside:
-        results.table.to_parquet(aside, index=False)
-    write_text(results.folder / "summary.csv", results.summary.to_csv(index=False, lineterminator="\n"))
+        table.to_parquet(aside, index=False)
+    write_text(results.folder / "summary.csv", summary.to_csv(index=False, lineterminator="\n"))
     written = ["results.csv", "results.parquet", "summary.csv"]
     if not results.stated:
         (results.folder / CLAIMS).unlink(missing_ok=True)
@@ -256,7 +263,7 @@ def write_tables(results: StudyResults) -> list[str]:
     return [*written, CLAIMS]
 
 
-def as_text(summary: pd.DataFrame, columns: Sequence[str]) -> str:
+def as_text(summary: pd.DataFrame, columns: Sequence[str], measure: Measure = ACCURACY) -> str:
     """A table of `summarise` for a terminal; ``columns`` are what the study varies."""
     rows = [{str(key): value for key, value in row.items()} for row in summary.to_dict("records")]
     shorter = short_names(columns)
@@ -280,11 +287,11 @@ def as_text(summary: pd.DataFrame, columns: Sequence[str]) -> str:
                 for column in _tuned(summary)
             },
             "seeds": lambda row: str(row["seeds"]),
-            "final accuracy": pair("final_accuracy", accuracy_text),
-            **({"at the budget": pair(AT_BUDGET, accuracy_text, NOTHING)} if f"{AT_BUDGET}_mean" in summary else {}),
-            **({"last rounds": pair(LAST_ROUNDS, accuracy_text, NOTHING)} if _known(summary, LAST_ROUNDS) else {}),
-            "best accuracy": pair("best_accuracy", accuracy_text),
-            **({"accuracy drop": pair(DROP, accuracy_text, NOTHING)} if f"{DROP}_mean" in summary else {}),
+            f"final {measure.called}": pair("final_accuracy", measure.text),
+            **({"at the budget": pair(AT_BUDGET, measure.text, NOTHING)} if f"{AT_BUDGET}_mean" in summary else {}),
+            **({"last rounds": pair(LAST_ROUNDS, measure.text, NOTHING)} if _known(summary, LAST_ROUNDS) else {}),
+            f"best {measure.called}": pair("best_accuracy", measure.text),
+            **({f"{measure.called} drop": pair(DROP, measure.text, NOTHING)} if f"{DROP}_mean" in summary else {}),
             "time": pair("time_s", time_text),
             "data": pair("bytes_total", bytes_text),
             "cost": pair("cost_s", cost_text),
@@ -304,7 +311,7 @@ def as_text(summary: pd.DataFrame, columns: Sequence[str]) -> str:
     if "reached" not in summary:
         return texts + "\n"
     to_target = section(
-        f"To reach {100 * rows[0]['target_accuracy']:.4g} %, over the seeds that did",
+        f"To reach {measure.goal_text(rows[0]['target_accuracy'])}, over the seeds that did",
         {
             "reached": lambda row: f"{row['reached']} of {row['seeds']}",
             "round": pair("round_to_target", lambda value: f"{value:.1f}"),

@@ -12,17 +12,16 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from analysis.quantities import (
     AXES,
-    accuracy_text,
     axis_named,
     bytes_text,
-    check_accuracy,
     cost_text,
     energy_text,
     time_text,
 )
-from analysis.runs import Run, check_trained, unique_labels
+from analysis.runs import Run, check_trained, measure_of, unique_labels
 from analysis.texttable import TextTable
 from emulator.errors import InputError
+from emulator.measures import ACCURACY, Measure
 from emulator.standing import SPENT, last_within
 
 if TYPE_CHECKING:
@@ -50,12 +49,13 @@ class Reach(TypedDict):
     energy_j: float
 
 
-def first_reach(metrics: pd.DataFrame, target_accuracy: float) -> Reach | None:
-    """The first evaluation with at least ``target_accuracy`` (a share), or None if there is none.
+def first_reach(metrics: pd.DataFrame, target: float, measure: Measure = ACCURACY) -> Reach | None:
+    """The first evaluation that is as good as ``target`` (of accuracies, a share) or better, or None if there is none.
 
-    Raises `InputError` if the target is not a share from 0 to 1.
+    Raises `InputError` if it can be no target, such as an accuracy that is not a share from 0 to 1.
     """
-    reached = metrics["accuracy"].to_numpy() >= check_accuracy(target_accuracy)
+    goal = measure.check(target)
+    reached = measure.sign * metrics[measure.name].to_numpy(dtype=float) >= measure.sign * goal
     if not reached.any():
         return None
     row = metrics.iloc[int(reached.argmax())]
@@ -68,8 +68,8 @@ def first_reach(metrics: pd.DataFrame, target_accuracy: float) -> Reach | None:
     )
 
 
-def at_budget(metrics: pd.DataFrame, axis: str, budget: float) -> float:
-    """The best accuracy (a share) among the evaluations that took at most ``budget``; nan if there is none.
+def at_budget(metrics: pd.DataFrame, axis: str, budget: float, measure: Measure = ACCURACY) -> float:
+    """The best accuracy (a share), or other measure, among the evaluations that took at most ``budget``; nan if there is none.
 
     ``axis`` is ``time`` (seconds), ``bytes``, ``cost`` (client-seconds), ``energy`` (joules) or ``round``. Raises `InputError`
     for another axis or a budget that is negative or no number.
@@ -79,30 +79,29 @@ def at_budget(metrics: pd.DataFrame, axis: str, budget: float) -> float:
         axis_named(axis).check_known(metrics)
     if not budget >= 0:
         raise InputError(f"a budget of {axis} is a number from 0 up, not {budget:g}")
-    within = metrics.loc[metrics[column] <= budget, "accuracy"]
-    return float(within.max()) if len(within) else math.nan
+    return measure.best(metrics.loc[metrics[column] <= budget, measure.name].to_list())
 
 
 def accuracy_at_budget(run: Run) -> float:
-    """The accuracy (a share) of a run's last evaluation within the budget of its scenario; nan where there is none."""
-    return float(with_budget(run.metrics, run.budget)[AT_BUDGET].iloc[0]) if run.budget else math.nan
+    """The accuracy (or other measure) of a run's last evaluation within the budget of its scenario; nan where there is none."""
+    return float(with_budget(run.metrics, run.budget, run.measure)[AT_BUDGET].iloc[0]) if run.budget else math.nan
 
 
-def with_budget(metrics: pd.DataFrame, limits: Mapping[str, float]) -> pd.DataFrame:
+def with_budget(metrics: pd.DataFrame, limits: Mapping[str, float], measure: Measure = ACCURACY) -> pd.DataFrame:
     """The evaluations of one run with a column `AT_BUDGET`: the accuracy of the last one within all ``limits``, or nan.
 
     ``limits`` are in SI units, by the names in `emulator.standing.SPENT`.
     """
-    columns = ["accuracy", *SPENT.values()]
+    columns = [measure.name, *SPENT.values()]
     last = last_within(metrics.reindex(columns=columns).to_dict("records"), limits)  # type: ignore[type-var]
-    return metrics.assign(**{AT_BUDGET: math.nan if last is None else float(last["accuracy"])})
+    return metrics.assign(**{AT_BUDGET: math.nan if last is None else float(last[measure.name])})
 
 
 def common_target(runs: Sequence[Run]) -> float:
-    """The highest accuracy that all runs reached, rounded down to a whole per cent, as a share."""
-    lowest = min(float(run.metrics["accuracy"].max()) for run in runs)
-    # The slack keeps 0.29, whose hundredfold is a hair under 29, at 29 per cent.
-    return math.floor(100 * lowest + 1e-9) / 100
+    """The best accuracy that all runs reached, rounded down to a whole per cent, as a share; or so of another measure."""
+    measure = measure_of(runs)
+    worst = min((measure.best(run.judged) for run in runs), key=lambda value: measure.sign * value)
+    return measure.whole(worst)
 
 
 def common_budget(runs: Sequence[Run], axis: str) -> float:
@@ -116,6 +115,7 @@ def compare(
 ) -> pd.DataFrame:
     """A row for each run: how it ended, what the target accuracy took, and its accuracy at equal budgets.
 
+    Where runs are judged by another measure, that takes the place of ``accuracy`` in the names of columns (``final_mae``).
     ``target`` is a share, by default `common_target`. ``budget`` maps axes (see `at_budget`) to budgets, by
     default `common_budget` for cost, time and bytes. Both stand in columns of their own (``target_accuracy``,
     ``budget_cost_s`` and so on), so that the table says what it compares. `AT_BUDGET` is the accuracy at the budget of the run's
@@ -128,18 +128,18 @@ def compare(
     if not runs:
         raise InputError("give at least one run to compare")
     check_trained(runs)
-    goal = common_target(runs) if target is None else check_accuracy(target)
+    measure = measure_of(runs)
+    goal = common_target(runs) if target is None else measure.check(target)
     budgets = {axis: common_budget(runs, axis) for axis in BUDGET_AXES} if budget is None else dict(budget)
     rows: list[dict[str, Any]] = []
     for run, label in zip(runs, unique_labels(runs), strict=True):
-        accuracy = run.metrics["accuracy"]
-        reach = first_reach(run.metrics, goal)
+        reach = first_reach(run.metrics, goal, measure)
         row: dict[str, Any] = {
             "label": label,
             "seed": run.seed,
             "status": run.status,
-            "final_accuracy": float(accuracy.iloc[-1]),
-            "best_accuracy": float(accuracy.max()),
+            "final_accuracy": float(run.judged.iloc[-1]),
+            "best_accuracy": measure.best(run.judged),
             LAST_ROUNDS: run.accuracy_last_rounds,
             **({AT_BUDGET: accuracy_at_budget(run)} if run.budget else {}),
             "target_accuracy": goal,
@@ -150,20 +150,21 @@ def compare(
             "energy_to_target_j": reach["energy_j"] if reach else math.nan,
         }
         for axis, limit in budgets.items():
-            row[f"accuracy_at_{axis}"] = at_budget(run.metrics, axis, limit)
+            row[f"accuracy_at_{axis}"] = at_budget(run.metrics, axis, limit, measure)
             row[_budget_column(axis)] = float(limit)
         rows.append(row)
-    return pd.DataFrame(rows).astype({"seed": "Int64", "round_to_target": "Int64"})
+    table = pd.DataFrame(rows).astype({"seed": "Int64", "round_to_target": "Int64"})
+    return table.rename(columns=measure.named)
 
 
-def as_text(table: pd.DataFrame) -> str:
+def as_text(table: pd.DataFrame, measure: Measure = ACCURACY) -> str:
     """A table of `compare` for a terminal: three small tables under each other, in units for people."""
-    return "\n\n".join(section.text() for section in _sections(table)) + "\n"
+    return "\n\n".join(section.text() for section in _sections(table, measure)) + "\n"
 
 
-def as_markdown(table: pd.DataFrame) -> str:
+def as_markdown(table: pd.DataFrame, measure: Measure = ACCURACY) -> str:
     """A table of `compare` in Markdown: the same three small tables as `as_text`."""
-    return "\n\n".join(section.markdown() for section in _sections(table)) + "\n"
+    return "\n\n".join(section.markdown() for section in _sections(table, measure)) + "\n"
 
 
 def as_csv(table: pd.DataFrame) -> str:
@@ -231,29 +232,31 @@ _BUDGET_TEXT: dict[str, Callable[[float], str]] = {
 }
 
 
-def _sections(table: pd.DataFrame) -> list[TextTable]:
+def _sections(table: pd.DataFrame, measure: Measure) -> list[TextTable]:
     """The parts of a comparison, each narrow enough for a terminal, with the figures written for people."""
+    usual = ("final_accuracy", "best_accuracy", "target_accuracy", LAST_ROUNDS, AT_BUDGET)
+    table = table.rename(columns={measure.named(c): c for c in (*usual, *(f"accuracy_at_{axis}" for axis in AXES))})
     rows = [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
     more = {LAST_ROUNDS: "last rounds", AT_BUDGET: "at its budget"}
     more = {column: name for column, name in more.items() if column in table.columns and table[column].notna().any()}
     ends = TextTable(
-        "Accuracy",
+        measure.heading,
         ("run", "seed", "status", "final", *more.values(), "best"),
         tuple(
             (
                 row["label"],
                 UNKNOWN if _missing(row["seed"]) else str(row["seed"]),
                 row["status"],
-                accuracy_text(row["final_accuracy"]),
-                *(_budget_text(row[column]) for column in more),
-                accuracy_text(row["best_accuracy"]),
+                measure.text(row["final_accuracy"]),
+                *(_budget_text(row[column], measure) for column in more),
+                measure.text(row["best_accuracy"]),
             )
             for row in rows
         ),
         (False, True, False, True, True, *(True for _ in more)),
     )
     target = TextTable(
-        f"To reach {100 * rows[0]['target_accuracy']:.4g} %",
+        f"To reach {measure.goal_text(rows[0]['target_accuracy'])}",
         ("run", *(title for title, _ in _TO_TARGET.values())),
         tuple((row["label"], *(_reach_text(row, column) for column in _TO_TARGET)) for row in rows),
         (False, *(True for _ in _TO_TARGET)),
@@ -262,9 +265,9 @@ def _sections(table: pd.DataFrame) -> list[TextTable]:
     if not axes:
         return [ends, target]
     budgets = TextTable(
-        "Best accuracy within equal budgets",
+        f"Best {measure.called} within equal budgets",
         ("run", *(_BUDGET_TEXT[axis](rows[0][_budget_column(axis)]) for axis in axes)),
-        tuple((row["label"], *(_budget_text(row[f"accuracy_at_{axis}"]) for axis in axes)) for row in rows),
+        tuple((row["label"], *(_budget_text(row[f"accuracy_at_{axis}"], measure) for axis in axes)) for row in rows),
         (False, *(True for _ in axes)),
     )
     return [ends, target, budgets]
@@ -283,8 +286,8 @@ def _reach_text(row: Mapping[str, Any], column: str) -> str:
     return UNKNOWN if _missing(row[column]) else _TO_TARGET[column][1](row[column])
 
 
-def _budget_text(accuracy: float) -> str:
-    return NO_EVALUATION if _missing(accuracy) else accuracy_text(accuracy)
+def _budget_text(value: float, measure: Measure) -> str:
+    return NO_EVALUATION if _missing(value) else measure.text(value)
 
 
 def _budget_column(axis: str) -> str:

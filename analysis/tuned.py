@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from analysis.quantities import accuracy_text
 from analysis.texttable import TextTable
 from emulator.files import read_json
+from emulator.measures import Measure
 from emulator.study.names import TUNED, short_names, text_of
 
 
@@ -18,14 +18,17 @@ def table_of(folder: Path) -> TextTable | None:
     first = about["points"][0]
     columns = [*(["variant"] if first["variant"] else []), *first["point"]]
     names, by = short_names(columns), about["by"]
+    measure = Measure.from_json(about.get("measure"))
     rows = tuple(
         (
             *(text_of({"variant": each["variant"], **each["point"]}[c]) for c in columns),
-            *("–" if tried[by] is None else accuracy_text(tried[by]) for tried in each["tried"]),
+            *("–" if tried[by] is None else measure.text(tried[by]) for tried in each["tried"]),
             text_of(each["chosen"]),
         )
         for each in about["points"]
     )
     header = (*(names[c] for c in columns), *(text_of(tried["value"]) for tried in first["tried"]), "chosen")
-    title = f"Tuning of {about['key']} by {by.replace('-', ' ')}, seed {about['seed']}"
+    title = (
+        f"Tuning of {about['key']} by {by.replace('accuracy', measure.called).replace('-', ' ')}, seed {about['seed']}"
+    )
     return TextTable(title, header, rows, (*(False for _ in columns), *(True for _ in header[len(columns) :])))

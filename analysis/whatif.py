@@ -6,10 +6,11 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from analysis.quantities import accuracy_text, bytes_text, cost_text, energy_text, time_text
-from analysis.runs import Run, check_trained
+from analysis.quantities import bytes_text, cost_text, energy_text, time_text
+from analysis.runs import Run, check_trained, measure_of
 from analysis.tables import NOT_REACHED, first_reach
 from analysis.texttable import TextTable
+from emulator.measures import ACCURACY, Measure
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,11 +27,12 @@ _COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
 
 def targets_between(before: Run, after: Run) -> list[float]:
     """A few accuracies, in whole per cent, evenly spread between the start and the best that both runs reach."""
-    start = max(float(run.metrics["accuracy"].iloc[0]) for run in (before, after))
-    best = min(float(run.metrics["accuracy"].max()) for run in (before, after))
+    runs, measure = (before, after), measure_of((before, after))
+    start = measure.best(float(run.judged.iloc[0]) for run in runs)
+    best = measure.sign * min(measure.sign * measure.best(run.judged) for run in runs)
     steps = [start + (best - start) * i / TARGETS for i in range(1, TARGETS + 1)]
-    found = [math.floor(100 * step + 1e-9) / 100 for step in steps]
-    return sorted({t for t in found if t > 0})
+    found = {measure.whole(step) for step in steps}
+    return sorted({t for t in found if t > 0 or not measure.share}, key=lambda t: measure.sign * t)
 
 
 def side_by_side(before: Run, after: Run) -> pd.DataFrame:
@@ -43,24 +45,25 @@ def side_by_side(before: Run, after: Run) -> pd.DataFrame:
     check_trained((before, after))
     rows = []
     for target in targets_between(before, after):
-        row: dict[str, Any] = {"accuracy": target}
+        row: dict[str, Any] = {before.measure.name: target}
         for name, run in (("before", before), ("after", after)):
-            reach = first_reach(run.metrics, target)
+            reach = first_reach(run.metrics, target, run.measure)
             for column in ("round", *_COLUMNS):
                 row[f"{column}_{name}"] = math.nan if reach is None else float(reach[column])  # type: ignore[literal-required]
         rows.append(row)
     return pd.DataFrame(rows)
 
 
-def as_text(table: pd.DataFrame) -> str:
+def as_text(table: pd.DataFrame, measure: Measure = ACCURACY) -> str:
     """The table of `side_by_side` for a terminal."""
     rows = []
     for row in table.to_dict("records"):
-        cells = [accuracy_text(row["accuracy"])]
+        cells = [measure.text(row[measure.name])]
         for column, (_, text) in _COLUMNS.items():
             for name in ("before", "after"):
                 value = row[f"{column}_{name}"]
                 cells.append(NOT_REACHED if math.isnan(value) else text(value))
         rows.append(tuple(cells))
-    header = ("accuracy", *(word for title, _ in _COLUMNS.values() for word in (title, "what if")))
-    return TextTable("To reach the same accuracies", header, tuple(rows), (True,) * len(header)).text()
+    title = "To reach the same accuracies" if measure == ACCURACY else f"To reach the same {measure.called}"
+    header = (measure.called, *(word for title, _ in _COLUMNS.values() for word in (title, "what if")))
+    return TextTable(title, header, tuple(rows), (True,) * len(header)).text()

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.quantities import accuracy_text, bytes_text, cost_text, time_text
+from analysis.quantities import bytes_text, cost_text, time_text
 from analysis.runs import load_run
 from analysis.studies import CLUSTERED, GROUPS, INDEX, StudyResults
 from analysis.tables import LAST_ROUNDS, UNKNOWN, first_reach, with_budget
 from analysis.texttable import TextTable
-from emulator.errors import InputError
+from emulator.errors import InputError, quote_all
 from emulator.files import read_json
+from emulator.measures import ACCURACY, Measure
 from emulator.study.names import short_names, text_of
 from emulator.study.schema import Claim
 
@@ -46,6 +47,7 @@ class WorldResults:
     table: pd.DataFrame
     study: StudyResults | None
     missing: tuple[str, ...]  # replays without any result
+    measure: Measure = ACCURACY
 
 
 def load_worlds(folder: Path | str) -> WorldResults:
@@ -65,6 +67,7 @@ def load_worlds(folder: Path | str) -> WorldResults:
         curves: list[pd.DataFrame] = []
         missing: list[str] = []
         originals: dict[str, pd.Series] = {}
+        measures: set[Measure] = set()
         for entry in entries:
             said = read_json(folder / entry["file"])
             label = f"{entry['run']} in {entry['world']}"
@@ -72,17 +75,22 @@ def load_worlds(folder: Path | str) -> WorldResults:
                 missing.append(label)
                 continue
             if entry["source"] not in originals:
-                originals[entry["source"]] = load_run(folder / entry["source"]).metrics.iloc[-1]
+                source = load_run(folder / entry["source"])
+                measures.add(source.measure)
+                originals[entry["source"]] = source.metrics.iloc[-1]
+            measure = _only(measures)
             identity = {c: entry["values"][c] for c in dict.fromkeys((*columns, "method", "seed"))}
             metrics = pd.DataFrame(said["metrics"]).astype(float)
-            rows.append({"run": entry["run"], **identity} | _row(said, metrics, originals[entry["source"]], targets))
+            rows.append(
+                {"run": entry["run"], **identity} | _row(said, metrics, originals[entry["source"]], targets, measure)
+            )
             if said["status"] in WHOLE:
                 unjudged = {name: math.nan for name in (*GROUPS, *CLUSTERED) if name not in metrics}
                 curve = metrics.assign(**unjudged).astype({"round": "int64"})
-                at_end = said["summary"].get("last_rounds", {}).get("accuracy")
+                at_end = said["summary"].get("last_rounds", {}).get(measure.name)
                 curve[LAST_ROUNDS] = math.nan if at_end is None else float(at_end)
                 if said["summary"].get("budget"):
-                    curve = with_budget(curve, said["summary"]["budget"])
+                    curve = with_budget(curve, said["summary"]["budget"], measure)
                 for i, (column, value) in enumerate({"run": label, **identity}.items()):
                     curve.insert(i, column, value)
                 curves.append(curve)
@@ -93,9 +101,16 @@ def load_worlds(folder: Path | str) -> WorldResults:
         first = targets[0] if targets else target
         table = pd.concat(curves, ignore_index=True)
         study = StudyResults(
-            folder, name, columns, first, table, tuple(missing), _NoFolders(), stated, _planned(about, entries, columns)
-        )
-    return WorldResults(columns, targets, pd.DataFrame(rows), study, tuple(missing))
+            folder, name, columns, first, table, tuple(missing), _NoFolders(), stated, _planned(about, entries, columns),
+            _only(measures),
+        )  # fmt: skip
+    return WorldResults(columns, targets, pd.DataFrame(rows), study, tuple(missing), _only(measures))
+
+
+def _only(measures: set[Measure]) -> Measure:
+    if len(measures) > 1:
+        raise InputError(f"the runs are judged by different measures: {quote_all(sorted(m.name for m in measures))}")
+    return next(iter(measures), ACCURACY)
 
 
 def _planned(
@@ -117,7 +132,7 @@ class _NoFolders(dict[str, Path]):
 
 
 def _row(
-    said: Mapping[str, Any], metrics: pd.DataFrame, original: pd.Series, targets: Sequence[float]
+    said: Mapping[str, Any], metrics: pd.DataFrame, original: pd.Series, targets: Sequence[float], measure: Measure
 ) -> dict[str, Any]:
     whole, counts, summary = said["status"] in WHOLE, said["trainings"], said["summary"]
     last: Any = metrics.iloc[-1] if counts["to_the_end"] and len(metrics) else None
@@ -125,13 +140,13 @@ def _row(
         "status": said["status"],
         "rounds": math.nan if last is None else summary["rounds"],
         "stopped_by": "" if last is None else summary["stopped_by"],
-        "final_accuracy": float(last["accuracy"]) if whole else math.nan,
-        "best_accuracy": float(metrics["accuracy"].max()) if whole else math.nan,
+        "final_accuracy": float(last[measure.name]) if whole else math.nan,
+        "best_accuracy": measure.best(metrics[measure.name]) if whole else math.nan,
     }
     row |= {name: math.nan if last is None else float(last[name]) for name in TOTALS}
     row |= {name: row[column] / original[column] if original[column] else math.nan for name, column in AGAINST.items()}
     for target in targets:
-        reach = first_reach(metrics, target) if whole else None
+        reach = first_reach(metrics, target, measure) if whole else None
         row |= {
             f"{title}_to_{target:g}{unit}": math.nan if reach is None else float(reach[column])  # type: ignore[literal-required]
             for title, column, unit in (
@@ -155,11 +170,11 @@ def as_text(results: WorldResults) -> str:
     one = len({row.get("source") for row in records}) == 1
     columns = [c for c in results.columns if c != "source" or not one]
     who = [*columns, *(["seed"] if seeds else [])] or ["method"]
-    header = (*(shorter.get(c, c) for c in who), "accuracy", "time", "", "data", "", "cost", "", "reused")
+    header = (*(shorter.get(c, c) for c in who), results.measure.called, "time", "", "data", "", "cost", "", "reused")
     rows = []
     for row in records[:SHOWN]:
         cells = [text_of(row[c]) for c in who]
-        cells.append(UNKNOWN if math.isnan(row["final_accuracy"]) else accuracy_text(row["final_accuracy"]))
+        cells.append(UNKNOWN if math.isnan(row["final_accuracy"]) else results.measure.text(row["final_accuracy"]))
         for (against, column), text in zip(AGAINST.items(), (time_text, bytes_text, cost_text), strict=True):
             known = not math.isnan(row[column])
             cells += [text(row[column]) if known else UNKNOWN, change_text(row[against])]

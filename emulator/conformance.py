@@ -26,10 +26,12 @@ class Facts:
     """What the author of a plug-in declares about it. Slots that ask for more derive their own class.
 
     ``code`` is a function of the parameters that hashes further code of the user's that the plug-in calls (see `Plugin.code`).
+    ``by_class``: it needs samples that have one label each, which names their class.
     Raises `InputError`, with the place of the call, where a fact is unknown or missing.
     """
 
     code: Callable[[Any], str] | None = None
+    by_class: bool = False
 
     def __new__(cls, *values: object, **given: object) -> typing.Self:
         """Checks the names, which a dataclass would refuse without the place."""

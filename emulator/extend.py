@@ -105,6 +105,7 @@ from emulator.contracts.methods import (
     trainings,
     waitings,
 )
+from emulator.contracts.tasks import Task, TaskFacts, TaskParams, TaskRule, tasks
 from emulator.contracts.world import (
     FaultEffect,
     FleetSize,
@@ -131,6 +132,7 @@ from emulator.learning.data.mapped import sample_array
 from emulator.learning.partitions.parts import ClusteredParts
 from emulator.learning.recipes import Handle, LocalTraining, Trained
 from emulator.ledger import Tag
+from emulator.measures import Measure
 from emulator.methods.attacks import Attack
 from emulator.methods.cluster_models import Clusters
 from emulator.methods.estimators.asking import Enquiry, ask_everybody, learn
@@ -192,6 +194,8 @@ __all__ = [  # noqa: RUF022 (by slot)
     "SampledGroups",
     # Data sets and partitions.
     "data_sets", "partitions", "DataSetFacts", "PartitionFacts", "ArraySet", "Outline", "sample_array", "ClusteredParts",
+    # Tasks.
+    "tasks", "Task", "TaskFacts", "TaskParams", "TaskRule", "Measure",
     # Models, local updates, optimisers and learning-rate schedules.
     "models", "local_rules", "LocalParams", "Rule", "optimisers", "Optimiser", "rate_schedules",
     # Measurements of models.

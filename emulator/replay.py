@@ -40,7 +40,7 @@ class Source(FinishedRun):
 class Replay:
     """What a replay gave.
 
-    ``metrics`` has a row for each evaluation; accuracies that are not known are nan. ``asked`` counts the local trainings that
+    ``metrics`` has a row for each evaluation; measures that are not known are nan. ``asked`` counts the local trainings that
     the method asked for, ``missing`` those that would have to be computed. ``to_the_end`` is false where what happens next
     depends on what is missing: the replay stops there, and there may be more of both.
     """
@@ -137,7 +137,7 @@ def describe_missing(result: Replay) -> str:
         return f"{result.missing:,} of {result.asked:,} trainings are missing"
     if not result.asked:
         return "nothing of it is known: everything would have to be trained"
-    rounds = max((int(row["round"]) for row in result.metrics if not math.isnan(row["accuracy"])), default=0)
+    rounds = max((int(row["round"]) for row in result.metrics if not math.isnan(row["loss"])), default=0)
     return (
         f"it is known up to round {rounds}; what comes then depends on models that would have to be trained "
         f"(at least {result.missing:,} trainings)"

@@ -24,7 +24,7 @@ LEDGER, ENERGY, FLEET = "ledger.parquet", "energy.csv", "fleet.json"
 # Results that any run may have; the tables that its method and its attack declare come to them (`tables_in`).
 RESULTS = (METRICS, GROUPS, GROUPINGS, TOPOLOGY, IMAGES, LEDGER, ENERGY, FLEET, checkpoint.MEMORY, SCENARIO)
 # What any run folder may hold. The summary comes first: without it the rest counts as unfinished while it is deleted.
-FILES = (SUMMARY, "accuracy.png", "report.html", checkpoint.VALUES, *RESULTS[:-1], MANIFEST, SCENARIO)
+FILES = (SUMMARY, "accuracy.png", "measure.png", "report.html", checkpoint.VALUES, *RESULTS[:-1], MANIFEST, SCENARIO)
 
 _HALF_WRITTEN = ".*.part*"  # by a process that was killed while it wrote
 

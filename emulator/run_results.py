@@ -35,7 +35,8 @@ from emulator.accounting import energy_by_state
 from emulator.files import replacing, write_json, write_text
 from emulator.grouping.diagnostics import groupings_csv, groups_csv
 from emulator.grouping.topology import topology_csv
-from emulator.methods.session import METRICS, Metrics, Session
+from emulator.measures import ACCURACY
+from emulator.methods.session import Metrics, Session
 from emulator.scenario import Scenario
 from emulator.scenario.declared import tables_of
 from emulator.scenario.inputs import inputs_of
@@ -44,10 +45,10 @@ from emulator.world.fleet_columns import tables
 from emulator.world.world import World
 
 
-def metrics_csv(rows: list[Metrics]) -> str:
-    """``metrics.csv`` as text; what was not measured is left empty."""
+def metrics_csv(rows: list[Metrics], columns: Sequence[str] = ()) -> str:
+    """``metrics.csv`` as text; what was not measured is left empty. ``columns`` are those of a table without rows."""
     file = io.StringIO()
-    writer = csv.DictWriter(file, rows[0] if rows else METRICS, lineterminator="\n")
+    writer = csv.DictWriter(file, rows[0] if rows else columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows({name: "" if math.isnan(value) else value for name, value in row.items()} for row in rows)
     return file.getvalue()
@@ -93,7 +94,7 @@ def fleet_json(world: World) -> dict[str, dict[str, str]]:
 
 def write_results(folder: Path, session: Session) -> None:
     """Writes every table of a session as it stands, its ledger and its energy. Raises `HflError` where that is not possible."""
-    write_text(folder / run_folder.METRICS, metrics_csv(session.metrics))
+    write_text(folder / run_folder.METRICS, metrics_csv(session.metrics, session.usual_columns))
     if session.groupings:
         write_text(folder / run_folder.GROUPS, groups_csv(session.groupings))
         write_text(folder / run_folder.GROUPINGS, groupings_csv(session.groupings))
@@ -112,14 +113,15 @@ def write_results(folder: Path, session: Session) -> None:
 
 def summary_of(session: Session, training: bool, status: str) -> dict[str, Any]:
     """``summary.json`` of a session as it stands."""
-    rows = session.metrics
+    rows, measure = session.metrics, session.measures[0]
     attack = {} if session.attack is None else {"attack": session.attack.facts()}
     budget: dict[str, Any] = {"budget": limits} if (limits := session.scenario.stop.budget) else {}
     if budget:
         within = last_within(rows, limits)
-        budget["accuracy_at_budget"] = None if within is None or math.isnan(within["accuracy"]) else within["accuracy"]
+        known = within is not None and not math.isnan(within[measure.name])
+        budget[measure.named("accuracy_at_budget")] = within[measure.name] if within is not None and known else None
     last = session.scenario.evaluate.last_rounds or max(1, session.rounds // 10)
-    mean = mean_of_last(rows, last)
+    mean, best = mean_of_last(rows, last, measure.name), measure.best(row[measure.name] for row in rows)
     return {
         "name": session.scenario.name,
         "label": session.scenario.label,
@@ -128,12 +130,19 @@ def summary_of(session: Session, training: bool, status: str) -> dict[str, Any]:
         "status": status,
         "stopped_by": session.stopped_by,
         "rounds": session.rounds,
-        "best_accuracy": max((r["accuracy"] for r in rows if not math.isnan(r["accuracy"])), default=None),
+        **measure_of(session.scenario),
+        measure.named("best_accuracy"): None if math.isnan(best) else best,
         "final": {name: None if math.isnan(value) else value for name, value in rows[-1].items()} if rows else None,
-        "last_rounds": {"rounds": last, "accuracy": None if math.isnan(mean) else mean},
+        "last_rounds": {"rounds": last, measure.name: None if math.isnan(mean) else mean},
         **budget,
         **attack,
     }
+
+
+def measure_of(scenario: Scenario) -> dict[str, Any]:
+    """What a run folder says of the measure by which models are judged, where that is not the accuracy."""
+    measure = scenario.objective.measures[0]
+    return {} if measure == ACCURACY else {"measure": measure.to_json()}
 
 
 def manifest_of(scenario: Scenario, training: bool) -> dict[str, Any]:
@@ -145,6 +154,7 @@ def manifest_of(scenario: Scenario, training: bool) -> dict[str, Any]:
         "label": scenario.label,
         "seed": scenario.seed,
         "training": training,
+        **measure_of(scenario),
         "tables": list(tables_of(scenario)),
         "plugins": recorded.as_json(scenario),
         "compute": _compute(scenario),

@@ -28,11 +28,11 @@ def last_within(rows: Iterable[Row], limits: Mapping[str, float]) -> Row | None:
     return found
 
 
-def mean_of_last(rows: Sequence[Mapping[str, Any]], rounds: int) -> float:
-    """The mean accuracy (a share) of a run's evaluations within its last ``rounds``; nan where there is none.
+def mean_of_last(rows: Sequence[Mapping[str, Any]], rounds: int, column: str = "accuracy") -> float:
+    """The mean of what a run's evaluations within its last ``rounds`` measured; nan where there is none.
 
-    The model before the first round (round 0) does not count.
+    ``column`` names the measure. The model before the first round (round 0) does not count.
     """
-    known = [row for row in rows if row["round"] and not math.isnan(row["accuracy"])]
-    accuracies = [row["accuracy"] for row in known if row["round"] > known[-1]["round"] - rounds]
-    return math.fsum(accuracies) / len(accuracies) if accuracies else math.nan
+    known = [row for row in rows if row["round"] and not math.isnan(row[column])]
+    values = [row[column] for row in known if row["round"] > known[-1]["round"] - rounds]
+    return math.fsum(values) / len(values) if values else math.nan

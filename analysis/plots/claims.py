@@ -25,6 +25,7 @@ from analysis.quantities import AXES, Unit
 from analysis.studies import StudyResults
 from emulator.contracts.files import figures
 from emulator.errors import InputError
+from emulator.measures import ACCURACY, Measure
 from emulator.study.quantities import COUNT, QUANTITIES, SHARE
 from emulator.study.schema import FigureParams
 from emulator.units import CLIENT_TIME, ENERGY, SIZE, TIME
@@ -61,10 +62,12 @@ def claims(results: StudyResults, paths: Sequence[Path], params: FigureParams) -
         judged = judged[judged["pairs"] > 0]
         if judged.empty:
             raise InputError("no claim is about these runs alone", "where")
-    save_all(plot(judged, None, params.title or None), paths)
+    save_all(plot(judged, None, params.title or None, results.measure), paths)
 
 
-def plot(judged: pd.DataFrame, path: Path | str | None = None, title: str | None = None) -> Figure:
+def plot(
+    judged: pd.DataFrame, path: Path | str | None = None, title: str | None = None, measure: Measure = ACCURACY
+) -> Figure:
     """Draws a table of `analysis.claims.judge_all`: a panel for each quantity, a line for each claim.
 
     To the right of zero a claim holds, whatever the quantity. Claims without an interval say why. With a ``path`` the figure is
@@ -82,7 +85,7 @@ def plot(judged: pd.DataFrame, path: Path | str | None = None, title: str | None
         figure = blank(PAGE_INCHES, sum(heights))
         boxes = figure.subplots(len(panels), 1, squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]
         for box, (quantity, rows) in zip(boxes, panels, strict=True):
-            _fill(box, quantity, rows)
+            _fill(box, quantity, rows, measure)
         if title:
             title_above(figure, title)
         verdicts = [verdict for verdict in COLOURS if verdict in set(judged["verdict"])]
@@ -95,10 +98,11 @@ def plot(judged: pd.DataFrame, path: Path | str | None = None, title: str | None
     return figure
 
 
-def _fill(box: Axes, quantity: str, rows: Sequence[dict[Any, Any]]) -> None:
+def _fill(box: Axes, quantity: str, rows: Sequence[dict[Any, Any]], measure: Measure) -> None:
     ends = [abs(row[end]) for row in rows for end in ("low", "high") if math.isfinite(row[end])]
     largest = max([*ends, *(row["by"] for row in rows)], default=0.0)
-    units = UNITS[QUANTITIES[quantity].unit]
+    judged = QUANTITIES[quantity].judged
+    units = UNITS[QUANTITIES[quantity].unit] if measure.share or not judged else (Unit("", 1.0),)
     unit = next((u for u in reversed(units) if largest >= 2 * u.size), units[0])
     box.axvline(0, color="black", linewidth=0.9, zorder=1)
     for place, row in enumerate(rows):
@@ -123,7 +127,8 @@ def _fill(box: Axes, quantity: str, rows: Sequence[dict[Any, Any]]) -> None:
     box.set_ylim(len(rows) - 0.5, -0.5)
     box.set_yticks(range(len(rows)), [_label(row) for row in rows])
     box.grid(visible=False, axis="y")
-    what = f"advantage in {quantity.replace('-', ' ')}"
+    called = quantity.replace(ACCURACY.name, measure.called) if judged else quantity
+    what = f"advantage in {called.replace('-', ' ')}"
     box.set_xlabel(f"{what} ({unit.name})" if unit.name else what)
 
 

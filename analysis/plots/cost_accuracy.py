@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
+import numpy as np
 from pydantic import BeforeValidator, Field
 
 from analysis.figures import label_of, named, save_all, selected
@@ -24,14 +25,15 @@ from analysis.plots.style import (
     style,
     title_above,
 )
-from analysis.quantities import Axis, axis_named, check_accuracy
-from analysis.runs import COMPLETE, Run, check_trained, unique_labels
+from analysis.quantities import Axis, axis_named
+from analysis.runs import COMPLETE, Run, check_trained, measure_of, unique_labels
 from analysis.seeds import BANDS, Curve, mean_curve
 from analysis.series import Given, as_series
 from analysis.studies import StudyResults, each_run
 from emulator.contracts.files import figures
 from emulator.errors import InputError
-from emulator.study.schema import FigureParams, Share, Texts, column_named, one_or_more
+from emulator.measures import ACCURACY, Measure
+from emulator.study.schema import FigureParams, Goal, Texts, column_named, one_or_more
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,8 +67,9 @@ class CostAccuracy(FigureParams):
     band: Literal["interval", "range", "none"] = Field(
         "interval", description="around each line: the 95 % interval of the mean, or the lowest to the highest seed"
     )
-    target: Share | None = Field(
-        None, description="an accuracy (a share) to mark; by default the study's, which is a global one"
+    target: Goal | None = Field(
+        None,
+        description="an accuracy (a share), or other measure, to mark; by default the study's, which is a global one",
     )
     log: bool = Field(False, description="a logarithmic x axis, for lines of very different lengths")
 
@@ -107,7 +110,15 @@ def cost_accuracy(results: StudyResults, paths: Sequence[Path], params: CostAccu
     of_study = results.target if params.accuracy == "global" else None
     target = of_study if params.target is None else params.target
     figure = plot_means(
-        by_panel, params.x, None, params.title or None, target, params.band, params.log, params.accuracy
+        by_panel,
+        params.x,
+        None,
+        params.title or None,
+        target,
+        params.band,
+        params.log,
+        params.accuracy,
+        results.measure,
     )
     save_all(figure, paths)
 
@@ -151,8 +162,9 @@ def plot(
     check_trained(runs)
     labels = [_legend_text(run, text) for run, text in zip(runs, unique_labels(runs), strict=True)]
     lines = {i: [run.metrics] for i, run in enumerate(runs)}
-    drawn = [_panel(axis_named(name), lines, "none") for name in axes]
-    return _draw(drawn, labels, path, title, target)
+    measure = measure_of(runs)
+    drawn = [_panel(axis_named(name), lines, "none", column=measure.name, measure=measure) for name in axes]
+    return _draw(drawn, labels, path, title, target, measure=measure)
 
 
 def plot_series(
@@ -169,8 +181,10 @@ def plot_series(
 
     See `plot_means` for the rest. Raises `InputError` as that, and as `analysis.series.as_series`.
     """
-    lines = {series.label: [run.metrics for run in series.runs] for series in as_series(given)}
-    return plot_means({"": lines}, axes, path, title, target, spread, log, accuracy)
+    every = as_series(given)
+    lines = {series.label: [run.metrics for run in series.runs] for series in every}
+    measure = measure_of(run for series in every for run in series.runs)
+    return plot_means({"": lines}, axes, path, title, target, spread, log, accuracy, measure)
 
 
 def plot_means(
@@ -182,13 +196,14 @@ def plot_means(
     spread: str = "interval",
     log: bool = False,
     accuracy: str = "global",
+    measure: Measure = ACCURACY,
 ) -> Figure:
     """Draws the mean test accuracy over seeds against each of ``axes``, with a band around each line.
 
     ``by_panel`` maps titles of panels to their lines; a panel stands for each title and axis. ``spread`` is a key of
     `analysis.seeds.BANDS`; a note above the legend says what the band is. Panels with one axis share its scale. See
     `analysis.seeds.mean_curve` for the mean, and `plot` for the rest. With ``log`` the x axes are logarithmic; what cost nothing
-    yet is then left out. ``accuracy`` is a key of `ACCURACIES`.
+    yet is then left out. ``accuracy`` is a key of `ACCURACIES`. ``measure`` stands in the place of the global accuracy.
 
     Raises `InputError` as `plot`, where the spread or the accuracy is unknown, and where a run has not measured that accuracy.
     """
@@ -199,16 +214,20 @@ def plot_means(
     if accuracy not in ACCURACIES:
         raise InputError(f"unknown accuracy '{accuracy[:60]}'; known: {', '.join(ACCURACIES)}", "accuracy")
     column, y_title = ACCURACIES[accuracy]
+    if accuracy == "global":
+        column, y_title = measure.name, measure.axis(f"Test {measure.called}")
+    else:
+        measure = ACCURACY
     _check_measured(by_panel, accuracy)
     labels = list(dict.fromkeys(label for lines in by_panel.values() for label in lines))
     numbered = {t: {labels.index(label): seeds for label, seeds in lines.items()} for t, lines in by_panel.items()}
     drawn = []
     for axis in (axis_named(name) for name in axes):
-        row = [_panel(axis, lines, spread, panel_title, log, column) for panel_title, lines in numbered.items()]
+        row = [_panel(axis, lines, spread, name, log, column, measure) for name, lines in numbered.items()]
         largest = max(panel.largest for panel in row)
         drawn += [_Panel(axis, panel.curves, largest, panel.title, log) for panel in row]
     counts = {len(seeds) for lines in by_panel.values() for seeds in lines.values()}
-    return _draw(drawn, labels, path, title, target, _note(counts, spread), y_title)
+    return _draw(drawn, labels, path, title, target, _note(counts, spread), y_title, measure)
 
 
 def _check_measured(by_panel: Mapping[str, Lines], accuracy: str) -> None:
@@ -239,12 +258,13 @@ def _panel(
     title: str = "",
     log: bool = False,
     column: str = "accuracy",
+    measure: Measure = ACCURACY,
 ) -> _Panel:
     for metrics in (each for seeds in lines.values() for each in seeds):
-        if metrics["accuracy"].isna().any():
+        if metrics[column].isna().any():
             raise InputError("there is no accuracy to draw: these runs are without training")
         axis.check_known(metrics)
-    curves = {number: mean_curve(seeds, axis, spread, column) for number, seeds in lines.items()}
+    curves = {number: mean_curve(seeds, axis, spread, column, measure.share) for number, seeds in lines.items()}
     return _Panel(axis, curves, max(float(c.x.max()) for c in curves.values()), title, log)
 
 
@@ -255,27 +275,28 @@ def _draw(
     title: str | None,
     target: float | None,
     note: str = "",
-    y_title: str = ACCURACIES["global"][1],
+    y_title: str = "",
+    measure: Measure = ACCURACY,
 ) -> Figure:
     if not drawn:
         raise InputError("give at least one axis to draw against")
-    level = None if target is None else 100 * check_accuracy(target)
+    level = None if target is None else measure.factor * measure.check(target)
     if path is not None:
         check_path(path)  # before the work, not after it
     with style():
         figure, boxes = panels(len(drawn))
-        low, high = _accuracy_range([c for panel in drawn for c in panel.curves.values()], level)
+        low, high = _range([c for panel in drawn for c in panel.curves.values()], level, measure)
         lines: dict[int, Artist] = {}
         for i, (panel, box) in enumerate(zip(drawn, boxes, strict=True)):
             if level is not None:
                 lines[len(labels)] = box.axhline(level, color="#666666", linewidth=0.9, linestyle=(0, (2, 2)), zorder=1)
-            lines |= _fill(box, panel, alone=len(labels) == 1)
+            lines |= _fill(box, panel, len(labels) == 1, measure.factor)
             box.set_ylim(low, high)
-            box.yaxis.set_major_locator(round_ticks(whole=True))
+            box.yaxis.set_major_locator(round_ticks(whole=measure.share))
             # Panels of a row share the scale, so one label is enough.
             if i == 0 or box.get_subplotspec().is_first_col():  # type: ignore[union-attr]
-                box.set_ylabel(y_title)
-        shown = [*labels, *([] if level is None else [f"target {level:g} %"])]
+                box.set_ylabel(y_title or measure.axis(f"Test {measure.called}"))
+        shown = [*labels, *([] if level is None else [f"target {level:g}" + (" %" if measure.share else "")])]
         if title:
             title_above(figure, title)
         if len(shown) > 1 or note:
@@ -286,7 +307,7 @@ def _draw(
     return figure
 
 
-def _fill(box: Axes, panel: _Panel, alone: bool) -> dict[int, Artist]:
+def _fill(box: Axes, panel: _Panel, alone: bool, times: float) -> dict[int, Artist]:
     """Draws the curves of one panel; returns their lines by number."""
     unit = panel.axis.unit(panel.largest)
     measure_x(box, panel.axis, unit, panel.largest / unit.size, panel.smallest / unit.size if panel.log else None)
@@ -295,9 +316,9 @@ def _fill(box: Axes, panel: _Panel, alone: bool) -> dict[int, Artist]:
     curves = {number: _positive(each) if panel.log else each for number, each in panel.curves.items()}
     for number, each in curves.items():
         if each.low is not None and each.high is not None:
-            band(box, (each.x / unit.size).tolist(), (100 * each.low).tolist(), (100 * each.high).tolist(), number)
+            band(box, (each.x / unit.size).tolist(), (times * each.low).tolist(), (times * each.high).tolist(), number)
     return {
-        number: curve(box, (each.x / unit.size).tolist(), (100 * each.y).tolist(), number, alone)
+        number: curve(box, (each.x / unit.size).tolist(), (times * each.y).tolist(), number, alone)
         for number, each in curves.items()
     }
 
@@ -313,11 +334,30 @@ def _legend_text(run: Run, label: str) -> str:
     return label if run.status == COMPLETE else f"{label} [{run.status}]"
 
 
-def _accuracy_range(curves: Sequence[Curve], level: float | None) -> tuple[float, float]:
-    """The accuracies (per cent) on the y axis, in whole tens: from 0, unless all curves stay far above it."""
+def _range(curves: Sequence[Curve], level: float | None, measure: Measure) -> tuple[float, float]:
+    """The ends of the y axis: of accuracies in whole tens of per cent, from 0, unless all curves stay far above it.
+
+    Of another measure, what it was at the start does not count where that is far from all else.
+    """
     parts = [part for c in curves for part in (c.y, c.low, c.high) if part is not None]
+    if not measure.share:
+        return _open_range([c.y for c in curves], parts, level)
     values = [100 * float(v) for part in parts for v in (part.min(), part.max())]
     values += [] if level is None else [level]
     low = math.floor(min(values) / 10) * 10 if min(values) > max(values) / 2 else 0
     high = min(100, math.floor(max(values) / 10) * 10 + 10)
     return float(min(low, 90)), float(high)
+
+
+def _open_range(lines: Sequence[np.ndarray], parts: Sequence[np.ndarray], level: float | None) -> tuple[float, float]:
+    """The ends of an axis of values of any size: eight tenths of the lines, and all ``parts`` that are not far from these."""
+    whole = np.concatenate(lines)
+    values = np.concatenate([*parts, [] if level is None else [level]])
+    values = values[np.isfinite(values)]
+    if not len(values):
+        return 0.0, 1.0
+    middle = np.quantile(whole[np.isfinite(whole)], (0.1, 0.9)) if np.isfinite(whole).any() else values
+    room = 2 * float(middle[1] - middle[0]) or 0.1 * abs(float(middle[0])) or 1.0
+    near = values[(values >= middle[0] - room) & (values <= middle[1] + room)]
+    margin = 0.05 * float(near.max() - near.min()) or room / 2
+    return float(near.min()) - margin, float(near.max()) + margin

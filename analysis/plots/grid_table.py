@@ -29,6 +29,7 @@ from analysis.studies import TO_TARGET, StudyResults, summarise
 from analysis.tables import AT_BUDGET, LAST_ROUNDS
 from emulator.contracts.files import figures
 from emulator.errors import InputError
+from emulator.measures import ACCURACY
 from emulator.study.names import text_of
 from emulator.study.schema import FigureParams, column_named
 
@@ -115,7 +116,10 @@ class GridTable(FigureParams):
 @figures.register("grid-table", GridTable)
 def grid_table(results: StudyResults, paths: Sequence[Path], params: GridTable) -> None:
     """A table of means over seeds by two things varied, each cell shaded by its value."""
-    column, title, units = QUANTITIES[params.value]
+    (column, title, units), measure = QUANTITIES[params.value], results.measure
+    if measure != ACCURACY and measure.named(column) != column:
+        title = title.replace("Accuracy", measure.heading).replace("accuracy", measure.called)
+        units = units if measure.share else (Unit("", 1.0),)
     to_target = column in TO_TARGET
     if to_target and results.target is None:
         raise InputError(f"'{params.value}' needs a 'target' of the study", "value")
@@ -145,7 +149,7 @@ def grid_table(results: StudyResults, paths: Sequence[Path], params: GridTable) 
                 if column == "clustering_rounds" and 0 < row["clustered"] < row["seeds"]:
                     grid.remarks[cell] = f"{row['clustered']} of {row['seeds']} split"
         grids["" if not places[2] else shown(results, places[2], panel)] = grid
-    quantity = title.format(target=f"{100 * (results.target or 0):.4g} %")
+    quantity = title.format(target=measure.goal_text(results.target or 0))
     figure = plot(
         grids,
         [text_of(v) if places[0] else "" for v in labels[0]],

@@ -24,12 +24,13 @@ from analysis.plots.style import (
     title_above,
 )
 from analysis.quantities import Axis, axis_named
-from analysis.runs import Run, check_trained
+from analysis.runs import Run, check_trained, measure_of
 from analysis.seeds import mean_and_interval
 from analysis.series import Given, as_series
 from analysis.studies import StudyResults
 from emulator.contracts.files import figures
 from emulator.errors import InputError
+from emulator.measures import Measure
 from emulator.study.schema import one_or_more
 
 if TYPE_CHECKING:
@@ -80,9 +81,9 @@ def points(given: Sequence[Given], axis: str, at: str = "final") -> list[Point]:
     """
     if at not in ("final", "best"):
         raise InputError(f"a method stands at its 'final' or its 'best' accuracy, not at '{at}'")
-    found = []
-    column = axis_named(axis).column
-    for series in as_series(given):
+    found, every = [], as_series(given)
+    column, measure = axis_named(axis).column, measure_of(run for series in every for run in series.runs)
+    for series in every:
         check_trained(series.runs)
         for run in series.runs:
             axis_named(axis).check_known(run.metrics, f"'{series.label}'")
@@ -90,22 +91,22 @@ def points(given: Sequence[Given], axis: str, at: str = "final") -> list[Point]:
         x, x_half = mean_and_interval(
             [float(run.metrics[column].iloc[k]) for run, k in zip(series.runs, rows, strict=True)]
         )
-        y, y_half = mean_and_interval(
-            [float(run.metrics["accuracy"].iloc[k]) for run, k in zip(series.runs, rows, strict=True)]
-        )
+        y, y_half = mean_and_interval([float(run.judged.iloc[k]) for run, k in zip(series.runs, rows, strict=True)])
         found.append(Point(series.label, x, x_half, y, y_half))
+    sign = measure.sign
     return [
-        Point(p.label, p.x, p.x_half, p.accuracy, p.accuracy_half, not any(_beats(o, p) for o in found)) for p in found
+        Point(p.label, p.x, p.x_half, p.accuracy, p.accuracy_half, not any(_beats(o, p, sign) for o in found))
+        for p in found
     ]
 
 
 def _row(run: Run, at: str) -> int:
-    return len(run.metrics) - 1 if at == "final" else int(run.metrics["accuracy"].to_numpy().argmax())
+    return len(run.metrics) - 1 if at == "final" else int((run.measure.sign * run.judged.to_numpy()).argmax())
 
 
-def _beats(other: Point, point: Point) -> bool:
-    no_worse = other.x <= point.x and other.accuracy >= point.accuracy
-    return no_worse and (other.x < point.x or other.accuracy > point.accuracy)
+def _beats(other: Point, point: Point, sign: float) -> bool:
+    gain = sign * (other.accuracy - point.accuracy)
+    return other.x <= point.x and gain >= 0 and (other.x < point.x or gain > 0)
 
 
 def plot(
@@ -128,13 +129,14 @@ def plot(
     if path is not None:
         check_path(path)
     series = as_series(given)
+    measure = measure_of(run for each in series for run in each.runs)
     found = {axis: points(series, axis, at) for axis in axes}
     with style():
         figure, boxes = panels(len(axes))
         for i, (box, (axis, each)) in enumerate(zip(boxes, found.items(), strict=True)):
-            _fill(box, axis_named(axis), each)
+            _fill(box, axis_named(axis), each, measure)
             if i == 0 or box.get_subplotspec().is_first_col():  # type: ignore[union-attr]
-                box.set_ylabel(f"{at.capitalize()} accuracy (%)")
+                box.set_ylabel(measure.axis(f"{at.capitalize()} {measure.called}"))
         if title:
             title_above(figure, title)
         handles: list[Artist] = [
@@ -157,23 +159,24 @@ def _hollow() -> Artist:
     return Line2D([], [], linestyle="", marker="o", color="#666666", markerfacecolor="white", markersize=6)
 
 
-def _fill(box: Axes, axis: Axis, found: Sequence[Point]) -> None:
+def _fill(box: Axes, axis: Axis, found: Sequence[Point], measure: Measure) -> None:
+    times = measure.factor
     ends = [p.x + (p.x_half if math.isfinite(p.x_half) else 0.0) for p in found]
     unit = axis.unit(max(ends))
     front = sorted((p for p in found if p.front), key=lambda p: p.x)
     # A step: between two points nothing better is known than the cheaper one.
     box.step(
         [p.x / unit.size for p in front],
-        [100 * p.accuracy for p in front],
+        [times * p.accuracy for p in front],
         where="post",
         zorder=1,
         **FRONT,
     )
     for i, p in enumerate(found):
         x_half = p.x_half / unit.size if math.isfinite(p.x_half) else None
-        y_half = 100 * p.accuracy_half if math.isfinite(p.accuracy_half) else None
+        y_half = times * p.accuracy_half if math.isfinite(p.accuracy_half) else None
         box.errorbar(
-            [p.x / unit.size], [100 * p.accuracy], xerr=x_half, yerr=y_half, fmt=look(i).marker, color=look(i).colour,
+            [p.x / unit.size], [times * p.accuracy], xerr=x_half, yerr=y_half, fmt=look(i).marker, color=look(i).colour,
             markersize=6, markerfacecolor=look(i).colour if p.front else "white", elinewidth=0.8, capsize=2, label=p.label,
         )  # fmt: skip
     smallest, largest = min(p.x for p in found), max(p.x for p in found)
@@ -183,13 +186,17 @@ def _fill(box: Axes, axis: Axis, found: Sequence[Point]) -> None:
     else:
         box.set_xlim(0, 1.08 * max(ends) / unit.size or 1.0)
         box.xaxis.set_major_locator(round_ticks(whole=not axis.units))
-    _accuracies(box, found)
+    _measured(box, found, measure)
 
 
-def _accuracies(box: Axes, found: Sequence[Point]) -> None:
+def _measured(box: Axes, found: Sequence[Point], measure: Measure) -> None:
     halves = [p.accuracy_half if math.isfinite(p.accuracy_half) else 0.0 for p in found]
-    low = min(100 * (p.accuracy - half) for p, half in zip(found, halves, strict=True))
-    high = max(100 * (p.accuracy + half) for p, half in zip(found, halves, strict=True))
-    margin = max(1.0, 0.08 * (high - low))
-    box.set_ylim(max(0.0, low - margin), min(101.0, high + margin))
+    low = min(measure.factor * (p.accuracy - half) for p, half in zip(found, halves, strict=True))
+    high = max(measure.factor * (p.accuracy + half) for p, half in zip(found, halves, strict=True))
+    if measure.share:
+        margin = max(1.0, 0.08 * (high - low))
+        box.set_ylim(max(0.0, low - margin), min(101.0, high + margin))
+    else:
+        margin = 0.08 * (high - low) or 0.05 * abs(high) or 1.0
+        box.set_ylim(low - margin, high + margin)
     box.yaxis.set_major_locator(round_ticks())

@@ -15,9 +15,11 @@ from analysis.plots.cost_accuracy import AxisName
 from analysis.plots.style import check_path, legend_below, look, panels, save, settle, style, title_above
 from analysis.quantities import axis_named
 from analysis.studies import StudyResults, each_run
+from analysis.tables import first_reach
 from emulator.contracts.files import figures
 from emulator.errors import InputError
-from emulator.study.schema import Share, column_named
+from emulator.measures import ACCURACY, Measure
+from emulator.study.schema import Goal, column_named
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,7 +35,9 @@ Taken = Mapping[str, Sequence[Sequence[float]]]
 class ToTarget(SeriesFigure):
     """Options of ``to-target``."""
 
-    targets: Annotated[tuple[Share, ...], Field(min_length=1)] = Field(description="accuracies (shares) to reach")
+    targets: Annotated[tuple[Goal, ...], Field(min_length=1)] = Field(
+        description="accuracies (shares), or values of another measure, to reach"
+    )
     value: AxisName = Field("bytes", description="what reaching them took")
     panels: str | None = Field(None, description="something varied; a panel for each of its values")
 
@@ -65,9 +69,9 @@ def to_target(results: StudyResults, paths: Sequence[Path], params: ToTarget) ->
         title = "" if panel is None else named(results, [panel], run)
         line = by_panel.setdefault(title, {}).setdefault(label_of(results, lines, run), [[] for _ in params.targets])
         for taken, target in zip(line, params.targets, strict=True):
-            reached = run[run["accuracy"] >= target]
-            taken.append(float(reached[column].iloc[0]) if len(reached) else math.nan)
-    save_all(plot(by_panel, params.targets, params.value, None, params.title or None), paths)
+            reach = first_reach(run, target, results.measure)
+            taken.append(math.nan if reach is None else float(reach[column]))  # type: ignore[literal-required]
+    save_all(plot(by_panel, params.targets, params.value, None, params.title or None, results.measure), paths)
 
 
 def plot(
@@ -76,6 +80,7 @@ def plot(
     axis: str = "bytes",
     path: Path | str | None = None,
     title: str | None = None,
+    measure: Measure = ACCURACY,
 ) -> Figure:
     """Draws, for each target accuracy (a share), a bar for each line: what it took on average, on a logarithmic axis.
 
@@ -99,7 +104,7 @@ def plot(
         for i, ((name, lines), box) in enumerate(zip(by_panel.items(), boxes, strict=True)):
             for label, each in lines.items():
                 _bars(box, [[v / unit.size for v in seeds] for seeds in each], labels.index(label), len(labels), low)
-            _measure(box, targets, low, high)
+            _measure(box, targets, low, high, measure)
             if name:
                 box.set_title(name)
             if i == 0 or box.get_subplotspec().is_first_col():  # type: ignore[union-attr]
@@ -139,7 +144,7 @@ def _bars(box: Axes, taken: Sequence[Sequence[float]], number: int, lines: int, 
             box.text(x, 1.1 * max(reached), f"{len(reached)}/{len(seeds)}", ha="center", va="bottom")
 
 
-def _measure(box: Axes, targets: Sequence[float], low: float, high: float) -> None:
+def _measure(box: Axes, targets: Sequence[float], low: float, high: float, measure: Measure) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     box.set_yscale("log")
@@ -147,7 +152,7 @@ def _measure(box: Axes, targets: Sequence[float], low: float, high: float) -> No
     box.yaxis.set_major_locator(LogLocator(10, numticks=12))
     box.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     box.yaxis.set_minor_formatter(NullFormatter())
-    box.set_xticks(range(len(targets)), [f"{100 * target:g} %" for target in targets])
+    box.set_xticks(range(len(targets)), [measure.goal_text(target) for target in targets])
     box.set_xlim(-0.5, len(targets) - 0.5)
     box.grid(visible=False, axis="x")
-    box.set_xlabel("Target accuracy")
+    box.set_xlabel(f"Target {measure.called}")

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 def compare(
     folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, or folders that hold some.")],
     target: Annotated[
-        float | None, typer.Option(help="Accuracy (a share) to reach. (default: the highest that all runs reach)")
+        float | None,
+        typer.Option(help="Accuracy (a share) or other measure to reach. (default: the best that all runs reach)"),
     ] = None,
     by: Annotated[
         str,
@@ -41,8 +42,6 @@ def compare(
     axes = [a.strip() for a in by.split(",")]
     for axis in axes:
         axis_named(axis)
-    if target is not None and not 0 < target <= 1:
-        raise InputError(f"--target is a share between 0 and 1, for example 0.85, not {target:g}")
     show_comparison(folders, target, axes, out_dir)
 
 
@@ -50,7 +49,7 @@ def show_comparison(folders: Sequence[Path], target: float | None, axes: Sequenc
     """Prints the comparison of runs; with ``out_dir`` writes it there too."""
     from analysis import differences, tables
     from analysis.plots import cost_accuracy
-    from analysis.runs import load_runs
+    from analysis.runs import load_runs, measure_of
 
     runs = load_runs(folders)
     differ, left = differences.table_of(runs)
@@ -59,8 +58,11 @@ def show_comparison(folders: Sequence[Path], target: float | None, axes: Sequenc
     if not any(run.training for run in runs):
         _show_charges(runs, target, out_dir)
         return
+    measure = measure_of(runs)
+    if target is not None and measure.share and not 0 < target <= 1:
+        raise InputError(f"--target is a share between 0 and 1, for example 0.85, not {target:g}")
     comparison = tables.compare(runs, target)
-    out.print(tables.as_text(comparison), markup=False)
+    out.print(tables.as_text(comparison, measure), markup=False)
     if out_dir is not None:
         write_text(out_dir / "comparison.csv", tables.as_csv(comparison))
         cost_accuracy.plot(runs, axes=tuple(axes), path=out_dir / "comparison.png", target=target)

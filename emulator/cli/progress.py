@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from analysis.quantities import bytes_text, cost_text, time_text
+from emulator.measures import ACCURACY, Measure
 from emulator.methods.session import Metrics
 from emulator.run import Watcher
 from emulator.scenario.schema import Stop
@@ -48,11 +49,12 @@ class NotebookLine:
 class RunProgress:
     """Shows one run while it lasts. Use as a context manager and hand `watcher` to the run."""
 
-    def __init__(self, console: Console, label: str, stop: Stop) -> None:
+    def __init__(self, console: Console, label: str, stop: Stop, measure: Measure = ACCURACY) -> None:
         self._console = console
         self._label = label
         self._stop = stop
-        self._accuracy: float | None = None
+        self._measure = measure
+        self._reached: float | None = None
         self._shown = time.monotonic()
         self._bar: Progress | None = None
         self._task: TaskID | None = None
@@ -87,7 +89,7 @@ class RunProgress:
             self._line.settle()
 
     def _on_round(self, round: int, metrics: Metrics) -> None:  # noqa: A002
-        self._accuracy = metrics.get("accuracy", self._accuracy)  # nan in a run without training
+        self._reached = metrics.get(self._measure.name, self._reached)  # nan in a run without training
         text = self._describe(round, metrics)
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=share_done(self._stop, metrics), state=text, wave="")
@@ -102,10 +104,10 @@ class RunProgress:
             self._bar.update(self._task, wave=f"training {done}/{waiting}")
 
     def _describe(self, round: int, metrics: Metrics) -> str:  # noqa: A002
-        known = self._accuracy is not None and not math.isnan(self._accuracy)
-        accuracy = f"accuracy {self._accuracy:.1%}, " if known else ""
+        reached, measure = self._reached, self._measure
+        learned = "" if reached is None or math.isnan(reached) else f"{measure.called} {measure.brief(reached)}, "
         return (
-            f"round {round}, {accuracy}{time_text(metrics['time_s'])}, "
+            f"round {round}, {learned}{time_text(metrics['time_s'])}, "
             f"{bytes_text(metrics['bytes_total'])}, {cost_text(metrics['cost_s'])}"
         )
 

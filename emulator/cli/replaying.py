@@ -82,7 +82,7 @@ def show_worlds(loaded: LoadedStudy, folder: Path) -> None:
     if results.study is not None and results.study.stated:
         claims = results.study.claims
         write_text(folder / WORLD_CLAIMS, claims.to_csv(index=False, lineterminator="\n"))
-        out.print(table_of(claims).text() + "\n", markup=False)
+        out.print(table_of(claims, results.measure).text() + "\n", markup=False)
         drawn.append(WORLD_CLAIMS)
     if loaded.study.whatif.figures and results.study is not None:
         drawn += draw(loaded, loaded.study.whatif.figures, results.study, ("whatif", "figures"), "whatif-")

@@ -33,6 +33,7 @@ from emulator.cli.comparing import show_comparison
 from emulator.cluster import Backend
 from emulator.errors import InputError, suggestion
 from emulator.files import slug, write_text
+from emulator.measures import Measure
 from emulator.scenario import Loaded
 from emulator.scenario.load import check, read, sharing
 from emulator.scenario.presets import presets
@@ -151,18 +152,19 @@ def _run_one(
     if not prepare(folder, loaded.scenario, overwrite, loaded.training):
         out.print(f"{label}: {escape(str(folder))} holds this run already, complete")
     else:
-        with RunProgress(err, label, loaded.scenario.stop) as progress:
+        with RunProgress(err, label, loaded.scenario.stop, loaded.scenario.objective.measures[0]) as progress:
             try:
                 summary = execute(loaded, folder, memo, progress.watcher, known, workers, backend)
             except KeyboardInterrupt:
                 err.print(f"{label}: interrupted; the same command goes on from {escape(str(folder))}")
                 raise typer.Exit(130) from None
         _tell(label, summary, folder)
-    if loaded.training and loaded.scenario.output.plot and not (folder / "accuracy.png").exists():
+    picture = folder / loaded.scenario.objective.measures[0].picture
+    if loaded.training and loaded.scenario.output.plot and not picture.exists():
         from analysis.plots import cost_accuracy
         from analysis.runs import load_run
 
-        cost_accuracy.plot([load_run(folder)], axes=AXES, path=folder / "accuracy.png")
+        cost_accuracy.plot([load_run(folder)], axes=AXES, path=picture)
     return summary
 
 
@@ -170,14 +172,14 @@ def _tell(label: str, summary: dict[str, Any], folder: Path) -> None:
     from analysis.quantities import bytes_text, cost_text, time_text
     from emulator.methods.session import NOBODY_LEFT
 
-    final = summary["final"]
+    final, measure = summary["final"], Measure.from_json(summary.get("measure"))
     charged = f"{time_text(final['time_s'])} emulated, {bytes_text(final['bytes_total'])}, {cost_text(final['cost_s'])}"
-    learned = f"accuracy {final['accuracy']:.1%}" if summary["training"] else "no training"
+    learned = f"{measure.called} {measure.brief(final[measure.name])}" if summary["training"] else "no training"
     if summary["training"] and (final.get("clusters") or 0) > 1:
         learned += f" ({final['accuracy_clusters']:.1%} in the mean over {final['clusters']:.0f} clusters)"
-    at_budget = summary.get("accuracy_at_budget")
-    if at_budget is not None and at_budget != final["accuracy"]:
-        learned += f" ({at_budget:.1%} within the budget)"
+    at_budget = summary.get(measure.named("accuracy_at_budget"))
+    if at_budget is not None and at_budget != final[measure.name]:
+        learned += f" ({measure.brief(at_budget)} within the budget)"
     reached = f"{learned} after {summary['rounds']} rounds (stopped by {summary['stopped_by']})"
     out.print(f"{label}: {reached}, {charged} -> {escape(str(folder))}")
     if final["bytes_wasted"] or final["cost_wasted_s"]:
@@ -195,7 +197,7 @@ def _show_side_by_side(before: Path, after: Path) -> None:
     runs = load_run(before), load_run(after)
     if all(run.training for run in runs):
         table = side.side_by_side(*runs)
-        text = side.as_text(table)
+        text = side.as_text(table, runs[0].measure)
     else:
         table = tables.charges(runs, ("before", "what if"))
         text = tables.charges_as_text(table)

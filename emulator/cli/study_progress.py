@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from analysis.quantities import accuracy_text
 from emulator.cli.progress import NotebookLine, share_done
 from emulator.methods.session import Metrics
 from emulator.study.load import Planned
@@ -30,7 +29,7 @@ class StudyProgress:
         self._done = done  # runs that were complete at the start
         self._ended = self._failed = 0
         self._shares: dict[str, float] = {}
-        self._accuracy: dict[str, float] = {}
+        self._reached: dict[str, str] = {}
         self._tasks: dict[str, TaskID] = {}
         self._warnings: set[str] = set()
         self._bar: Progress | None = None
@@ -70,11 +69,11 @@ class StudyProgress:
 
     def _on_round(self, run: Planned, round: int, metrics: Metrics) -> None:  # noqa: A002
         self._shares[run.name] = share_done(run.loaded.scenario.stop, metrics)
-        if "accuracy" in metrics:
-            self._accuracy[run.name] = metrics["accuracy"]
+        measure = run.loaded.scenario.objective.measures[0]
+        if measure.name in metrics:
+            self._reached[run.name] = f", {measure.called} {measure.text(metrics[measure.name])}"
         if self._bar is not None:
-            known = self._accuracy.get(run.name)
-            state = f"round {round}" + ("" if known is None else f", accuracy {accuracy_text(known)}")
+            state = f"round {round}{self._reached.get(run.name, '')}"
             self._bar.update(self._tasks[run.name], completed=self._shares[run.name], state=state)
         self._update()
 

@@ -229,13 +229,13 @@ def _results(loaded: LoadedStudy, folder: Path) -> None:
 
     results = studies.load_study(folder)
     written = studies.write_tables(results)
-    out.print(studies.as_text(results.summary, results.columns), markup=False)
+    out.print(studies.as_text(results.summary, results.columns, results.measure), markup=False)
     if results.missing:
         out.print(
             f"without {_count(len(results.missing), 'run')} not complete: {escape(', '.join(results.missing[:5]))}"
         )
     if results.stated:
-        out.print(table_of(results.claims).text() + "\n", markup=False)
+        out.print(table_of(results.claims, results.measure).text() + "\n", markup=False)
     drawn = draw(loaded, loaded.study.figures, results, ("figures",))
     out.print(f"wrote {', '.join(escape(w) for w in (*written, *drawn))} -> {escape(str(folder))}")
 

@@ -31,6 +31,7 @@ class DataSetFacts(Facts):
     - ``fingerprint``: a function of the parameters that names the content exactly and cheaply (it goes into the keys under which
       results are remembered) and raises `emulator.errors.InputError` where the data is not there;
     - ``classes``, ``train_samples`` and ``shape`` where they are known without reading anything;
+    - ``task``: the task that its labels are for, where the scenario names none; None: its parameters have a property ``task``;
     - ``owners`` where its samples belong to somebody: True, or in words when they do;
     - ``check``: a function of the parameters with which a set that the user keeps somewhere says what is wrong with it as far as
       that can be told quickly, without reading samples: it raises `emulator.errors.InputError`;
@@ -43,6 +44,7 @@ class DataSetFacts(Facts):
     classes: int | None = None
     train_samples: int | None = None
     shape: tuple[int, ...] | None = None
+    task: str | None = "classification"
     owners: bool | str = False
     check: Callable[[Any], object] | None = None
     outline: Callable[[Any], Outline] | None = None
@@ -78,6 +80,11 @@ class DataSetChoice(Chosen[Params, DataSetReader, DataSetFacts]):
     def shape(self) -> tuple[int, ...] | None:
         """The shape of a sample; None where it is not known yet."""
         return cast("tuple[int, ...] | None", self._known("shape"))
+
+    @property
+    def task(self) -> str:
+        """The task that its labels are for, as far as that is known."""
+        return cast("str | None", self._known("task")) or "classification"
 
     @property
     def prepared(self) -> int:

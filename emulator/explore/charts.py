@@ -14,8 +14,9 @@ from bokeh.models.tools import HoverTool
 from bokeh.palettes import Colorblind8
 from bokeh.plotting import figure
 
-from analysis.quantities import AXES, Unit, accuracy_text, bytes_text, cost_text, energy_text, time_text
+from analysis.quantities import AXES, Unit, bytes_text, cost_text, energy_text, time_text
 from analysis.worlds import change_text
+from emulator.measures import ACCURACY, Measure
 from emulator.methods.session import Metrics
 
 DRAWN = ("time", "bytes", "cost")
@@ -35,8 +36,9 @@ class Charts:
     Runs without training have no accuracy; their rounds are drawn in its place.
     """
 
-    def __init__(self, labels: Sequence[str], training: bool) -> None:
+    def __init__(self, labels: Sequence[str], training: bool, measure: Measure = ACCURACY) -> None:
         self._labels = labels
+        self._measure = measure
         self._training = training
 
         def source(name: str) -> ColumnDataSource:
@@ -57,7 +59,7 @@ class Charts:
 
     def _columns(self, rows: Rows, units: dict[str, Unit]) -> dict[str, Any]:
         data: dict[str, Any] = {"round": [int(r["round"]) for r in rows]}
-        data["y"] = [r["accuracy" if self._training else "round"] for r in rows]
+        data["y"] = [r[self._measure.name if self._training else "round"] for r in rows]
         for name in DRAWN:
             column = AXES[name].column
             data[name] = [r[column] / units[name].size for r in rows]
@@ -67,14 +69,15 @@ class Charts:
     def _plot(self, name: str) -> Any:
         plot = figure(
             height=350, min_width=260, sizing_mode="stretch_width", toolbar_location="above", name=f"plot-{name}",
-            tools="pan,box_zoom,wheel_zoom,reset,save", y_axis_label="Accuracy" if self._training else "Global round",
+            tools="pan,box_zoom,wheel_zoom,reset,save", y_axis_label=self._measure.heading if self._training else "Global round",
         )  # fmt: skip
         plot.toolbar.logo = None
         plot.min_border_right = 15
         tips = [("round", "@round"), (AXES[name].title, f"@{name}_text")]
         if self._training:
-            plot.yaxis.formatter = NumeralTickFormatter(format="0 %")
-            tips.insert(1, ("accuracy", "@y{0.0 %}"))
+            if self._measure.share:
+                plot.yaxis.formatter = NumeralTickFormatter(format="0 %")
+            tips.insert(1, (self._measure.called, "@y{0.0 %}" if self._measure.share else "@y{0.000}"))
         plot.add_tools(HoverTool(tooltips=tips))
         items: list[LegendItem] = []
         one = len(self._labels) == 1
@@ -95,12 +98,14 @@ class Charts:
         return plot
 
 
-def totals(labels: Sequence[str], befores: Sequence[Rows], afters: Sequence[Rows | None]) -> str:
+def totals(
+    labels: Sequence[str], befores: Sequence[Rows], afters: Sequence[Rows | None], measure: Measure = ACCURACY
+) -> str:
     """What runs took in all, before and after, as HTML."""
     parts = []
     heads = ("", "as it was run", "what if", "change")
     for label, before, after in zip(labels, befores, afters, strict=True):
-        lines = [heads, *_lines(before[-1], after[-1] if after else None)]
+        lines = [heads, *_lines(before[-1], after[-1] if after else None, measure)]
         tags = ["th", *["td"] * (len(lines) - 1)]
         rows = [f"<tr>{_cells(line, tag)}</tr>" for line, tag in zip(lines, tags, strict=True)]
         title = label if len(labels) > 1 else "Totals"
@@ -108,19 +113,22 @@ def totals(labels: Sequence[str], befores: Sequence[Rows], afters: Sequence[Rows
     return f"<div class='beside'>{''.join(parts)}</div>"
 
 
-def _lines(old: Metrics, new: Metrics | None) -> list[tuple[str, str, str, str]]:
+def _lines(old: Metrics, new: Metrics | None, measure: Measure) -> list[tuple[str, str, str, str]]:
     lines = []
     for title, name, text in TOTALS:
         after = change = ""
         if new is not None:
             after, change = text(new[name]), change_text(new[name] / old[name] if old[name] else math.nan)
         lines.append((title, text(old[name]), after, change))
-    if not math.isnan(old["accuracy"]):
+    was = old[measure.name]
+    if not math.isnan(was):
         after = change = ""
         if new is not None:
-            points = 100 * (new["accuracy"] - old["accuracy"])
-            after, change = accuracy_text(new["accuracy"]), f"{points:+.1f} points" if abs(points) >= 0.05 else "="
-        lines.append(("Accuracy at the end", accuracy_text(old["accuracy"]), after, change))
+            gain = measure.factor * (new[measure.name] - was)
+            known = abs(gain) >= (0.05 if measure.share else 1e-4 * abs(was))
+            after = measure.text(new[measure.name])
+            change = "=" if not known else f"{gain:+.1f} points" if measure.share else f"{gain:+.3g}"
+        lines.append((f"{measure.heading} at the end", measure.text(was), after, change))
     lines.append(("Rounds", f"{old['round']:.0f}", "" if new is None else f"{new['round']:.0f}", ""))
     return lines
 

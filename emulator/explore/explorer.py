@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.folders import run_folders
-from analysis.runs import Run, load_runs, unique_labels
+from analysis.runs import Run, load_runs, measure_of, unique_labels
 from emulator import checkpoint, plugins
 from emulator.errors import HflError
 from emulator.explore.controls import Control, controls_of
 from emulator.explore.fleet_chart import FleetView, view_of
 from emulator.learning.memo import Memo
 from emulator.machine import cores
+from emulator.measures import Measure
 from emulator.methods.session import Metrics
 from emulator.replay import Replay, Source, open_source, replay
 from emulator.run_folder import prepare
@@ -48,6 +49,7 @@ class Explorer:
         folders = run_folders(folders)
         self.sources: list[Source] = [open_source(folder) for folder in folders]
         self.runs: list[Run] = load_runs(folders)
+        self.measure: Measure = measure_of(self.runs)
         self.labels: list[str] = unique_labels(self.runs)
         self.memo = memo
         self.controls: list[Control] = controls_of(self.sources[0].changed([]).loaded.scenario)

@@ -71,7 +71,7 @@ class Page:
         self._stop = Button(label="Stop the training", visible=False, width=200, name="stop")
         self._reset = Button(label="As it was run", width=140, name="reset")
         self._copy = Button(label="Copy", width=80, name="copy", align="center")
-        self._charts = Charts(explorer.labels, all(run.training for run in explorer.runs))
+        self._charts = Charts(explorer.labels, all(run.training for run in explorer.runs), explorer.measure)
         self._fleet, self._fleet_legend = FleetChart(), self._div("", "fleet-legend")
         labels: list[Any] = list(explorer.labels)
         self._whose = Select(options=labels, value=labels[0], width=270, name="whose", visible=len(labels) > 1)
@@ -285,7 +285,7 @@ class Page:
         befores: list[list[Any]] = [run.metrics.to_dict("records") for run in self._explorer.runs]
         afters = [None if a is None or a.replay is None else a.replay.metrics for a in self._shown]
         self._charts.show(befores, afters)
-        self._table.text = totals(self._explorer.labels, befores, afters)
+        self._table.text = totals(self._explorer.labels, befores, afters, self._explorer.measure)
         changes = self._changes()
         text = self._explorer.command(changes) if changes else ""
         self._command.tags = [text]

@@ -75,7 +75,8 @@ class DividedData:
 
 def divide_data(scenario: Scenario, outline: Outline, clients: int) -> DividedData:
     """Divides a set between so many clients, by the scenario's partition. Raises `InputError` where that cannot be done."""
-    data, labels, classes = scenario.data, outline.y_train, outline.classes
+    data = scenario.data
+    labels, classes = scenario.objective.kinds_of(outline.y_train, outline.classes)
     pool, public = split_public(labels, classes, data.kept_back, scenario.seed, is_text(outline.shape))
     owners = None if outline.owners is None else outline.owners[pool]
     roster = roster_of(scenario.topology)

@@ -10,7 +10,8 @@ import itertools
 import logging
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 from emulator import plugins
 from emulator.cluster import Backend
 from emulator.contracts.learning import LocalRule, MeasurementChoice
+from emulator.errors import quote_all
 from emulator.learning import trial, workers
 from emulator.learning.clients import ClientData
 from emulator.learning.device import places_of, reproducible, within_memory
@@ -86,7 +88,8 @@ class Engine:
             self.data = data
             arrays = data.arrays
             self._scenario = scenario
-            self._given = TrainingData(torch.from_numpy(arrays.x_train), torch.from_numpy(arrays.y_train), data.parts)
+            train = torch.from_numpy(arrays.x_train), torch.from_numpy(arrays.y_train)
+            self._given = TrainingData(*train, data.parts, scenario.objective)
             limit = scenario.evaluate.samples
             with within_memory(self._place, "the data set"):
                 self._training = self._given.to(self._place.device)
@@ -186,7 +189,7 @@ class Engine:
     def _rounds_after(self, jobs: Sequence[TrainJob]) -> int:
         """How many rounds come after that of a wave, each with such a wave at least; 0 where that is not known."""
         stop, now = self._scenario.stop, max(job.round for job in jobs)
-        sure = (stop.time, stop.cost, stop.bytes, stop.accuracy) == (None,) * 4
+        sure = (stop.time, stop.cost, stop.bytes) == (None,) * 3 and not stop.goals
         return max(0, stop.rounds - now) if stop.rounds is not None and sure and now > 0 else 0
 
     @cached_property
@@ -213,10 +216,10 @@ class Engine:
         sizes = [len(part) for part in self.data.parts]
         most = min([trial.SAMPLES, *(rule.params.batch_size for _, rule in rules)])
         rows = np.array(list(itertools.islice(itertools.chain.from_iterable(self.data.parts), most)))
-        few = TrainingData(data.x, data.y, {0: rows})
+        few = replace(data, parts={0: rows})
         some = self._there(rows)
         with plugins.blaming(f"model '{self._scenario.model.kind}'"):
-            trial.try_model(self._tested, state, data.x[some], data.y[some], classes, key)
+            trial.try_model(self._tested, state, data.x[some], data.y[some], classes, key, data.task)
         for own_key, rule in rules:
             with plugins.blaming(f"local update '{rule.kind}'"):
                 trial.try_rule(self._trainer, state, few, rule, (key, own_key))
@@ -267,19 +270,26 @@ class Engine:
             return None
         return self._pool
 
-    def evaluate(self, states: Sequence[Tensor]) -> list[tuple[float, float]]:
-        """Accuracy (a share) and mean cross-entropy of each model on the test set."""
-        count = len(self._measurer.samples["test"].y)
-        firsts = range(0, count, EVALUATION_BATCH)
+    def evaluate(self, states: Sequence[Tensor]) -> list[dict[str, float]]:
+        """What the task measures of each model on the test set, and its mean loss, by name."""
+        count, task = len(self._measurer.samples["test"].y), self._given.task
+        firsts, rule = range(0, count, EVALUATION_BATCH), self._given.task()
         found = dict(self._measured([MeasureJob([state], first=first) for state in states for first in firsts]))
         totals = []
         for model in range(len(states)):
-            correct, loss = 0, 0.0
-            for batch in range(len(firsts)):  # in their order, whoever tested them
-                right, lost = found[model * len(firsts) + batch].tolist()
-                correct, loss = correct + int(right), loss + lost
-            totals.append((correct / count, loss / count))
+            batches = [found[model * len(firsts) + batch] for batch in range(len(firsts))]
+            loss, *counts = sum(batches[1:], batches[0])  # in their order, whoever tested them
+            measured = self._named(rule.measures(np.array(counts), float(loss) / count, count))
+            totals.append({**{m.name: measured[m.name] for m in task.measures}, "loss": float(loss) / count})
         return totals
+
+    def _named(self, measured: Mapping[str, float]) -> dict[str, float]:
+        """What a task measured. Raises `HflError` where something is missing."""
+        task = self._given.task
+        missing = [m.name for m in task.measures if m.name not in measured]
+        if missing:
+            raise task.broken(f"its measures lack {quote_all(missing)}")
+        return {name: float(value) for name, value in measured.items()}
 
     def measure(
         self, asked: Sequence[tuple[MeasurementChoice, Sequence[Tensor], int | None]]

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -62,15 +63,34 @@ class ModelFacts:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How good a model is on the test set, or on test data as some clients hold it; nan where that was not measured."""
+    """How good a model is on the test set, or on test data as some clients hold it; nan where that was not measured.
 
-    accuracy: float
-    loss: float
+    ``values`` are those of the task's measures and the mean loss, by name.
+    """
+
+    values: Mapping[str, float]
+
+    @classmethod
+    def of_classes(cls, accuracy: float, loss: float) -> Evaluation:
+        """That of samples that have classes."""
+        return cls({"accuracy": accuracy, "loss": loss})
+
+    @property
+    def accuracy(self) -> float:
+        """The share of samples that are recognised; nan where it was not measured."""
+        return self.values.get("accuracy", math.nan)
+
+    @property
+    def loss(self) -> float:
+        """The mean loss; nan where it was not measured."""
+        return self.values.get("loss", math.nan)
 
 
 @dataclass(frozen=True)
 class ClientFacts:
     """What is known of the clients' data without seeing a sample: int64 ``label_counts`` [clients, classes].
+
+    Where labels are numbers, the classes are the kinds that the task makes of them.
 
     Where the partition makes clusters, int64 [clients]: the true cluster of each client, to judge clusters that are found, and by
     how many quarter turns its images are rotated. Where each client is one person, of whom there are test samples too, ``people``

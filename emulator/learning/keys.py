@@ -59,6 +59,8 @@ class Keys:
         data, roster = self._scenario.data, roster_of(self._scenario.topology)
         said: list[Any] = [list(roster.owners[:clients])] if any(roster.owners) else []
         said += [] if roster.samples is None else [str(roster.samples[:clients].tolist())]
+        task = self._scenario.objective
+        said += [] if task.kind == "classification" else [task.identity()]
         return content_key(
             "data", self.set, data.partition.identity(), data.kept_back, clients, self._scenario.seed, *said
         )

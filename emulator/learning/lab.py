@@ -228,22 +228,23 @@ class Lab:
         return tuple(self._handle(f"{key}:{n}" if n else key, recipe, n) for n in range(function.outputs))
 
     def evaluate(self, model: Handle) -> Evaluation:
-        """Accuracy and loss on the test set; trains whatever is missing for it."""
+        """What the task measures, and the loss, on the test set; trains whatever is missing for it."""
         return self.evaluate_all([model])[0]
 
     def evaluate_all(self, models: Sequence[Handle]) -> list[Evaluation]:
         """`evaluate` for many models at once: what is missing is trained and then tested together."""
-        limit = self._scenario.evaluate.samples
-        keyed = [(content_key("evaluation", model.key, limit), model) for model in models]
+        limit, task = self._scenario.evaluate.samples, self._scenario.objective
+        about = [] if task.ordinary else [task.identity()]
+        keyed = [(content_key("evaluation", model.key, limit, *about), model) for model in models]
         known = {key: value for key, _ in keyed if (value := self.memory.get(key)) is not None}
         missing = {key: model for key, model in keyed if key not in known}
         if missing:
             self.compute(list(missing.values()))
             tested = self._engine.evaluate([value_of(model) for model in missing.values()])
-            for key, (accuracy, loss) in zip(missing, tested, strict=True):
-                known[key] = _to_json({"accuracy": accuracy, "loss": loss})
+            for key, values in zip(missing, tested, strict=True):
+                known[key] = _to_json(values)
                 self.memory.put(key, "evaluation", known[key])
-        return [Evaluation(**json.loads(known[key])) for key, _ in keyed]
+        return [Evaluation(json.loads(known[key])) for key, _ in keyed]
 
     def evaluate_each(self, cases: Sequence[tuple[Handle, Sequence[int]]]) -> list[Evaluation]:
         """Each model on test data that is distributed as its clients' data together; trains whatever is missing for it."""

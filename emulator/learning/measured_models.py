@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from emulator.contracts.tasks import TaskChoice, task_named
 from emulator.learning.device import HOST, Place
 from emulator.learning.flat import FlatModel, shaped
 from emulator.learning.layers import are_tokens, classifier_of
@@ -31,7 +32,7 @@ class MeasuredModels:
 
     All tensors are on one device, on which the module computes too (``place``). ``rng`` is a stream of the measurement's own, of
     numpy. A measurement must not keep the module beyond its end, nor change it. ``others`` are the samples of all other clients
-    and ``features`` what images are compared by, for measurements that want them.
+    and ``features`` what images are compared by, for measurements that want them. ``task`` is what the models have learned.
     """
 
     states: Sequence[Tensor]
@@ -42,6 +43,7 @@ class MeasuredModels:
     others: Samples | None = None
     features: nn.Module | None = None
     place: Place = HOST
+    task: TaskChoice = field(default_factory=lambda: task_named("classification"))
 
     def load(self, state: Tensor) -> nn.Module:
         """The module with the values of a state, ready to predict."""

@@ -141,15 +141,13 @@ def soft_labels(measured: MeasuredModels, params: NoParams) -> np.ndarray:
 
 @measurements.register("fit", facts=MeasurementFacts(on="client", version=1))
 def fit(measured: MeasuredModels, params: NoParams) -> np.ndarray:
-    """How well each of several models fits a client's samples: mean cross-entropy and accuracy [models, 2]."""
-    from torch.nn import functional
-
-    labels = measured.samples.y
+    """How well each of several models fits a client's samples: mean loss and, where they have classes, accuracy [models, 2]."""
+    labels, loss = measured.samples.y, measured.task().loss
     rows = []
     for state in measured.states:
         scores = measured.scores(state).double()
-        right = (scores.argmax(1) == labels).double().mean()
-        rows.append([float(functional.cross_entropy(scores, labels)), float(right)])
+        right = float((scores.argmax(1) == labels).double().mean()) if labels.dim() == 1 else np.nan
+        rows.append([float(loss(scores, labels, "mean")), right])
     return np.array(rows)
 
 

@@ -54,11 +54,12 @@ class Measurer:
         self.classes = classes
         self.samples: dict[Subjects, Samples] = {}
         self._training = training
+        self._task = training.task()
         self._seed = seed
         self._place = place
 
     def measure(self, job: MeasureJob) -> np.ndarray:
-        """What a measurement reads off models; of a test, how many samples are recognised, and the sum of their losses [2].
+        """What a measurement reads off models; of a test, the sum of the samples' losses, and behind it what the task counts.
 
         Raises `HflError` where the memory of a GPU does not suffice.
         """
@@ -68,7 +69,9 @@ class Measurer:
             with within_memory(self._place, "an evaluation"):
                 return self._test(states[0], job.first)
         rng = stream(self._seed, "measurement", chosen.kind, -1 if client is None else client)
-        measured = MeasuredModels(states, self._samples_of(job), self.classes, rng, self.flat, place=self._place)
+        measured = MeasuredModels(
+            states, self._samples_of(job), self.classes, rng, self.flat, place=self._place, task=self._training.task
+        )
         if job.on == "everybody":
             rows = np.concatenate([self._training.parts[c] for c in range(len(self._training.parts)) if c != client])
             measured = replace(measured, others=self._of_training(rows), features=self._features)
@@ -90,8 +93,8 @@ class Measurer:
             y = samples.y[batch]
             with self._place.arithmetic():
                 scores = module(samples.x[batch]).float()
-            correct = int((scores.argmax(1) == y).sum())
-            return np.array([correct, float(nn.functional.cross_entropy(scores, y, reduction="sum"))])
+            loss = float(self._task.loss(scores, y, "sum"))
+            return np.array([loss, *self._task.counts(scores, y)])
 
     @cached_property
     def _features(self) -> nn.Module:

@@ -38,7 +38,7 @@ def evaluate_each(lab: Lab, cases: Sequence[tuple[Handle, Sequence[int]]]) -> li
     for model, clients in cases:
         turns = _turns(facts, clients)
         of_model = {turn: tables[model, turn] for turn in np.unique(turns).tolist()}
-        results.append(Evaluation(*expected(of_model, facts.label_counts[list(clients)], turns)))
+        results.append(Evaluation.of_classes(*expected(of_model, facts.label_counts[list(clients)], turns)))
     return results
 
 
@@ -55,7 +55,9 @@ def _by_person(lab: Lab, cases: Sequence[tuple[Handle, Sequence[int]]], people: 
             message = f"there is no test sample of the person behind client {clients[int(np.argmin(tested))]}"
             raise InputError(f"{message}; test on more samples", "evaluate.samples")
         weights = lab.clients.samples[list(clients)]
-        results.append(Evaluation(*(float(np.average(each / tested, weights=weights)) for each in (right, losses))))
+        results.append(
+            Evaluation.of_classes(*(float(np.average(each / tested, weights=weights)) for each in (right, losses)))
+        )
     return results
 
 

@@ -34,7 +34,8 @@ def public_of_another(scenario: Scenario, shape: tuple[int, ...]) -> tuple[np.nd
 def drawn_public(scenario: Scenario, arrays: ArraySet) -> tuple[np.ndarray, np.ndarray]:
     """The public samples of a set and their labels, from the split that the scenario says. Raises `InputError`."""
     x, y = (arrays.x_train, arrays.y_train) if scenario.data.public_split == "train" else (arrays.x_test, arrays.y_test)
-    _, rows = split_public(y, arrays.classes, scenario.data.public, scenario.seed, is_text(arrays.shape))
+    kinds, count = (y, arrays.classes) if y.ndim == 1 else scenario.objective.kinds_of(y, arrays.classes)
+    _, rows = split_public(kinds, count, scenario.data.public, scenario.seed, is_text(arrays.shape))
     return x[rows], y[rows]
 
 

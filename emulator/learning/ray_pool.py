@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from emulator import cluster, plugins
+from emulator.contracts.tasks import TaskChoice
 from emulator.errors import HflError
 from emulator.learning.device import HOST, Place, reproducible
 from emulator.learning.distillation import DistilJob, distil_client
@@ -43,6 +44,7 @@ class _Setup:
     seed: int
     forward_flops: float
     place: Place
+    task: TaskChoice
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ class RayPool:
         self._around = ray.put((cluster.Surroundings(), dict(plugins.named)))
         self._gpu = place.device.type == "cuda"
         theirs = replace(place, device=torch.device("cuda", 0)) if self._gpu else place  # a task sees its own alone
-        self._setup = ray.put(_Setup(Ahead(module), module, seed, forward_flops, theirs))
+        self._setup = ray.put(_Setup(Ahead(module), module, seed, forward_flops, theirs, data.task))
         self._samples: dict[int, ObjectRef] = {}  # of clients, once they were needed
         self._home: dict[int, str] = {}  # where clients were trained last
 
@@ -191,7 +193,7 @@ def _trainer(name: str, held: list[ObjectRef]) -> tuple[Trainer | DeviceTrainer,
         around.enter()
         setup: _Setup = ray.get(held[1])  # only now: the model may be of the user's modules
         _trainers.clear()
-        nobody = TrainingData(torch.empty(0), torch.empty(0), [])
+        nobody = TrainingData(torch.empty(0), torch.empty(0), [], setup.task)
         make = Trainer if setup.place.device.type == "cpu" else DeviceTrainer
         _trainers[name] = make(setup.module, nobody, setup.seed, setup.forward_flops, setup.place), setup
     return _trainers[name]
@@ -205,7 +207,8 @@ def _train(name: str, held: list[ObjectRef], clients: list[int], orders: list[_O
             vectors = [torch.from_numpy(np.array(v)) for v in values[len(clients) :]]
             found = []
             with reproducible(setup.place):
-                trainer.data = _gathered(clients, values[: len(clients)]).to(setup.place.device)
+                data = _gathered(clients, values[: len(clients)])
+                trainer.data = replace(data, task=setup.task).to(setup.place.device)
                 for index, trained in trainer.train([_job(order, vectors) for order in orders]):
                     own = None if trained.own is None else trained.own.numpy()
                     found.append((orders[index].number, trained.state.numpy(), own))

@@ -46,8 +46,8 @@ class Book:
 class ReplayLab(Lab):
     """A lab that only remembers. Its keys, and so its answers, are those of `Lab`.
 
-    An evaluation that is not known is nan, unless the run stops at an accuracy; anything else that is not known raises
-    `NotKnownError`, as do questions about data that the run did not have.
+    An evaluation that is not known is nan, unless the run stops at an accuracy or another measure; anything else that is not
+    known raises `NotKnownError`, as do questions about data that the run did not have.
     """
 
     def __init__(self, scenario: Scenario, memory: RunMemory, book: Book) -> None:
@@ -97,7 +97,7 @@ class ReplayLab(Lab):
         try:
             return super().evaluate_all([model])[0]
         except NotKnownError:
-            if self._scenario.stop.accuracy is not None:
+            if self._scenario.stop.goals:
                 raise
             return NOT_MEASURED
 

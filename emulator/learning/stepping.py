@@ -71,14 +71,24 @@ class Update:
             views[0].sub_(optimiser.move(views[1], views[2:], *numbers), alpha=self._step_size)
 
 
-def loss_gradient(scores: Tensor, y: Tensor, weight: Tensor, smoothing: float = 0.0) -> Tensor:
+def smoothed(y: Tensor, scores: Tensor, share: float) -> Tensor:
+    """Labels [...], or soft targets [..., classes], as soft targets of which a share is spread over all classes.
+
+    For a share of 0 they stay as they are.
+    """
+    if not share:
+        return y
+    classes = scores.shape[-1]
+    soft = y if y.is_floating_point() else nn.functional.one_hot(y, classes).to(scores.dtype)
+    return soft * (1 - share) + share / classes
+
+
+def loss_gradient(scores: Tensor, y: Tensor, weight: Tensor) -> Tensor:
     """The gradient of the weighted sum of cross-entropies, by scores [copies, n, classes], for weights [copies, n].
 
-    ``y`` are labels [copies, n], or soft targets [copies, n, classes]; ``smoothing`` of each is spread over all labels.
+    ``y`` are labels [copies, n], or soft targets [copies, n, classes].
     """
     soft = y if y.is_floating_point() else nn.functional.one_hot(y, scores.shape[2])
-    if smoothing:
-        soft = soft * (1 - smoothing) + smoothing / scores.shape[2]
     shares = scores.softmax(2)
     if y.is_floating_point():
         shares = shares * soft.sum(2, keepdim=True)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-NOT_MEASURED = Evaluation(math.nan, math.nan)
+NOT_MEASURED = Evaluation({})
 UNKNOWABLE = "what this method does depends on what is learned, so it cannot be run without training"
 
 # Between how many clients a set is divided that is too small for the fleet: as many as get so many samples each, on average (the

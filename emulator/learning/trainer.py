@@ -12,7 +12,7 @@ import math
 import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from emulator import plugins
 from emulator.contracts.learning import LocalParams, LocalRule, Rule
+from emulator.contracts.tasks import TaskChoice, task_named
 from emulator.errors import DivergedError, HflError
 from emulator.learning.device import HOST, Place
 from emulator.learning.drawing import Drawn, Masks, dropout_mask, own_dropouts
@@ -31,7 +32,7 @@ from emulator.learning.recipes import Swaps, Trainee
 from emulator.learning.stack_operations import Batch, SingleValueError
 from emulator.learning.stack_reading import CannotStackError
 from emulator.learning.stacked import ROWS, StackedModel
-from emulator.learning.stepping import Update, loss_gradient, mask_of
+from emulator.learning.stepping import Update, mask_of, smoothed
 
 COPIES = 10  # clients in a stack
 PROBE = -2  # whose samples those are on which a probe is trained (`emulator.learning.probe`)
@@ -82,15 +83,16 @@ Parts = Sequence[np.ndarray] | Mapping[int, np.ndarray]  # the indices of sample
 
 @dataclass(frozen=True)
 class TrainingData:
-    """All training samples, and the indices of each client's own."""
+    """All training samples, the indices of each client's own, and what is to be learned from them."""
 
     x: Tensor
     y: Tensor
     parts: Parts
+    task: TaskChoice = field(default_factory=lambda: task_named("classification"))
 
     def to(self, device: torch.device) -> TrainingData:
         """The same, with its samples on a device."""
-        return TrainingData(self.x.to(device), self.y.to(device), self.parts)
+        return replace(self, x=self.x.to(device), y=self.y.to(device))
 
     def of(self, client: Trainee) -> np.ndarray:
         """The indices of a client's samples, or of those of several."""
@@ -124,6 +126,7 @@ class Trainer:
         keep_freed_memory()
         module.to(place.device)
         self.data = data
+        self._task = data.task()
         self._place = place
         self._seed = seed
         self._forward_flops = forward_flops
@@ -144,6 +147,9 @@ class Trainer:
         return found if found is not None and found.by_hand else None
 
     def _program(self, copies: int) -> StackedModel | None:
+        if self._task.gradient is None:
+            self.why_not_stacked = f"the task '{self.data.task.kind}' does not say what the gradient of its loss is"
+            return None
         try:
             return StackedModel(self._single, copies, self.data.x[:ROWS])
         except CannotStackError as error:
@@ -258,10 +264,12 @@ class Trainer:
             return dropout_mask(shape, p, generator).to(device)
 
         if program is not None:
+            assert self._task.gradient is not None
             batch = Batch(only is None, None, lambda shape, p: masks((len(y), *shape), p).unsqueeze(0))
             scores = program.forward(x.unsqueeze(0), batch)
             weight = scores.new_full((1, len(y)), 1 / len(y))
-            return program.backward(loss_gradient(scores, y.unsqueeze(0), weight, smoothing), only)
+            labels = smoothed(y.unsqueeze(0), scores, smoothing)
+            return program.backward(self._task.gradient(scores, labels, weight), only)
         for dropout in self._dropouts:
             dropout.source = masks
         try:
@@ -270,12 +278,14 @@ class Trainer:
         finally:
             for dropout in self._dropouts:
                 dropout.source = None
-        return model.gradient_of(nn.functional.cross_entropy(found.float(), y, label_smoothing=smoothing), only)
+        labels = smoothed(y, found, smoothing)
+        return model.gradient_of(self._task.loss(found.float(), labels, "mean"), only)
 
     def _side_by_side(self, jobs: dict[int, TrainJob]) -> Iterator[tuple[int, TrainedState] | None]:
         """A stack whose places are filled anew as soon as a client is done; the longest trainings begin first."""
-        stack = self._stacked
+        stack, slope = self._stacked, self._task.gradient
         assert stack is not None
+        assert slope is not None
         waiting = deque(sorted(jobs, key=lambda n: -steps_of(jobs[n], self.data)))
         first = jobs[waiting[0]]
         params: LocalParams = first.rule.params
@@ -311,7 +321,7 @@ class Trainer:
                 place = places[error.copy]
                 assert place is not None
                 raise _failed(jobs[place.number], 1, error) from None
-            gradient = stack.backward(loss_gradient(scores, y, weight.to(device), params.smoothing), only)
+            gradient = stack.backward(slope(scores, smoothed(y, scores, params.smoothing), weight.to(device)), only)
             update.step(stack.weights, gradient, stack.by_copy)
             yield None
             for i, place in enumerate(places):

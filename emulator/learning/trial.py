@@ -16,6 +16,7 @@ from torch.nn.parameter import is_lazy
 
 from emulator import plugins
 from emulator.contracts.learning import LocalRule, Rule
+from emulator.contracts.tasks import TaskChoice
 from emulator.errors import InputError
 from emulator.learning.flat import FlatModel, as_trained
 from emulator.learning.trainer import Trainer, TrainingData, TrainJob
@@ -53,7 +54,7 @@ def check_same(one: nn.Module, other: nn.Module, key: str) -> None:
         raise InputError(f"{message}; draw them from torch's own random stream, which is seeded", key)
 
 
-def try_model(flat: FlatModel, state: Tensor, x: Tensor, y: Tensor, classes: int, key: str) -> None:
+def try_model(flat: FlatModel, state: Tensor, x: Tensor, y: Tensor, classes: int, key: str, task: TaskChoice) -> None:
     """One forward and backward pass, and two tests. Raises `InputError`, about ``key``, where the model does not bear that."""
     if not torch.isfinite(x).all():
         raise InputError("there are samples with values that are not finite (nan or infinite)", "data.set")
@@ -62,10 +63,12 @@ def try_model(flat: FlatModel, state: Tensor, x: Tensor, y: Tensor, classes: int
         torch.manual_seed(0)
         flat.state.copy_(state)
         module.train()
-        loss = nn.functional.cross_entropy(scores_of(module, as_trained(x), classes, key), y)
+        scores = scores_of(module, as_trained(x), classes, key)
+        loss = task().loss(scores, y, "mean")
         if not torch.isfinite(loss):
             raise InputError(f"its loss on {len(y)} samples is {float(loss.detach())}, before any training", key)
         _check_gradient(loss, list(module.parameters()), key)
+        _check_slope(task, scores.detach(), y)
         flat.state.copy_(state)
         module.eval()
         with torch.inference_mode():
@@ -102,6 +105,19 @@ def _check_gradient(loss: Tensor, parameters: Sequence[nn.Parameter], key: str) 
         raise InputError(f"{message}; perhaps forward() detaches them, or runs under torch.no_grad()", key)
     if not all(torch.isfinite(g).all() for g in gradients):
         raise InputError("the gradient of its loss is not finite, before any training", key)
+
+
+def _check_slope(task: TaskChoice, scores: Tensor, y: Tensor) -> None:
+    """Raises `HflError` where the gradient that a task states is not that of its loss."""
+    rule, scores = task(), scores.requires_grad_()
+    if rule.gradient is None:
+        return
+    (wanted,) = torch.autograd.grad(rule.loss(scores, y, "mean"), scores)
+    found = rule.gradient(scores.detach()[None], y[None], scores.new_full((1, len(y)), 1 / len(y)))[0]
+    if found.shape != wanted.shape or not torch.allclose(
+        found, wanted, rtol=1e-3, atol=1e-6 * float(wanted.abs().max())
+    ):
+        raise task.broken("its gradient is not that of its loss")
 
 
 def try_rule(trainer: Trainer, state: Tensor, data: TrainingData, rule: LocalRule, keys: tuple[str, str]) -> None:

@@ -70,7 +70,7 @@ class WorkerPool:
         plug_ins: Sequence[str] | None = None,
         place: Place = HOST,
     ) -> None:
-        shared = TrainingData(_samples(data.x), _shared(data.y), data.parts)
+        shared = replace(data, x=_samples(data.x), y=_shared(data.y))
         context = multiprocessing.get_context("spawn")
         names = list(plugins.loaded if plug_ins is None else plug_ins)
         self._modules = {Path(name).stem if name.endswith(".py") else name for name in names}

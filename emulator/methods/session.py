@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -26,6 +27,7 @@ from emulator.learning.distillation import DistillationParams
 from emulator.learning.interface import AnyLab
 from emulator.learning.recipes import Distilled, Handle, LocalTraining, Trained
 from emulator.ledger import EVALUATION, HOPS, Tag, bytes_column
+from emulator.measures import Measure
 from emulator.methods.attacks import Attack
 from emulator.methods.cluster_models import CLUSTER_METRICS, Clusters, cluster_metrics, one_cluster
 from emulator.methods.memory import RuleMemory
@@ -41,8 +43,10 @@ from emulator.world.fleet import CLOUD
 from emulator.world.simpy_internals import happens_at
 from emulator.world.world import StepsTo, World
 
-METRICS = (
-    "round", "time_s", "accuracy", "loss", *map(bytes_column, HOPS), "bytes_total",
+# Columns of metrics.csv; before the loss stand the measures of the task.
+BEGUN = ("round", "time_s")
+CHARGED = (
+    *map(bytes_column, HOPS), "bytes_total",
     "bytes_wasted", "cost_training_s", "cost_group_s", "cost_s", "cost_wasted_s", "energy_j",
 )  # fmt: skip
 
@@ -51,7 +55,7 @@ NOBODY_LEFT = "nobody left"  # why a run stopped
 T = TypeVar("T")
 
 Models = Handle | Clusters  # the global model, or those that stand in its place
-# One row of metrics.csv: a value for each name in METRICS, for the bytes of further hops that the topology has, in
+# One row of metrics.csv: a value for each of `Session.usual_columns`, for the bytes of further hops that the topology has, in
 # CLUSTER_METRICS where clusters are judged, EPSILON where there is privacy, in PERSONAL_METRICS where clients fine-tune, and for
 # each column that the method declares; nan where it was not measured.
 Metrics = dict[str, float]
@@ -94,8 +98,18 @@ class Session:
         self.tables = {name: [] for name in self._declared}
         self._columns = metrics_columns_of(self.scenario)
         self.privacy = privacy_of(self.scenario, self.world, self.lab)
-        known = (*METRICS, *CLUSTER_METRICS, *PERSONAL_METRICS, EPSILON)
+        known = (*self.usual_columns, *CLUSTER_METRICS, *PERSONAL_METRICS, EPSILON)
         check_columns(f"method '{self.scenario.method.kind}'", self._columns, known)
+
+    @cached_property
+    def usual_columns(self) -> tuple[str, ...]:
+        """The columns of metrics.csv that every run with such a task has."""
+        return (*BEGUN, *(measure.name for measure in self.measures), "loss", *CHARGED)
+
+    @cached_property
+    def measures(self) -> tuple[Measure, ...]:
+        """What is measured of models, the primary measure first."""
+        return self.scenario.objective.measures
 
     @property
     def seed(self) -> int:
@@ -137,9 +151,9 @@ class Session:
         self.stopped_by = self._reached(totals)
         if self.stopped_by or due:
             row = self._evaluate(round, model, measured)
-            wanted = self.scenario.stop.accuracy
-            if not self.stopped_by and wanted is not None and row["accuracy"] >= wanted:
-                self.stopped_by = "accuracy"
+            goals = self.scenario.stop.goals
+            reached = (m.name for m in self.measures if m.name in goals and m.reached(row[m.name], goals[m.name]))
+            self.stopped_by = self.stopped_by or next(reached, "")
             totals = row
         self.on_round(round, totals)
         return bool(self.stopped_by)
@@ -168,7 +182,7 @@ class Session:
         """Whether accuracies by cluster and by client are measured too."""
         wanted, partition = self.scenario.evaluate.clusters, self.scenario.data.partition
         makes = partition.plugin.facts.clusters or self.scenario.method.plugin.facts.clusters
-        return bool(makes) if wanted is None else wanted
+        return bool(makes and self.scenario.objective.by_class) if wanted is None else wanted
 
     def note(self, table: str, row: dict[str, Any]) -> None:
         """Adds a row to a table that the method or the attack declares (`emulator.tables.Table`, in the fact ``tables``).
@@ -321,11 +335,11 @@ class Session:
         tested = self.lab.evaluate_all([each for each, _ in shares])
         results = [(result, share) for result, (_, share) in zip(tested, shares, strict=True)]
         row = self._totals(round) | {
-            "accuracy": sum(share * result.accuracy for result, share in results),
-            "loss": sum(share * result.loss for result, share in results),
+            name: sum(share * result.values.get(name, math.nan) for result, share in results)
+            for name in (*(measure.name for measure in self.measures), "loss")
         }
         self.world.ledger.add(EVALUATION, "cloud", self.world.now, self.world.now, Tag("evaluation", round))
-        row = {name: row[name] for name in (*METRICS, *map(bytes_column, self.world.fleet.hops))}
+        row = {name: row[name] for name in (*self.usual_columns, *map(bytes_column, self.world.fleet.hops))}
         if self.privacy is not None:
             row[EPSILON] = self.privacy.epsilon()
         if self.judges_clusters:
@@ -335,7 +349,7 @@ class Session:
         row |= {name: float((measured or {}).get(name, math.nan)) for name in self._columns}
         self.metrics.append(row)
         if self.attack is not None:
-            self.attack.evaluated(round, clusters, row["accuracy"])
+            self.attack.evaluated(round, clusters, row[self.measures[0].name])
         return row
 
     def _totals(self, round: int) -> Metrics:  # noqa: A002

@@ -269,7 +269,7 @@ def sequential(
     return GroupResult(back, members, int(session.lab.clients.samples[list(members)].sum()))
 
 
-@trainings.register("distilled", DistillationParams, TrainingFacts(headers=True))
+@trainings.register("distilled", DistillationParams, TrainingFacts(by_class=True, headers=True))
 def distilled(
     session: Session, group: Group, model: Handle, at: GroupRound, waits: Waits, params: DistillationParams
 ) -> Steps:

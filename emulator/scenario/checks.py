@@ -14,7 +14,8 @@ from emulator.conformance import place_of
 from emulator.contracts.grouping import ESTIMATES, FormationChoice, SamplingChoice
 from emulator.contracts.learning import LocalRuleChoice
 from emulator.contracts.methods import TrainingChoice, estimators
-from emulator.errors import InputError, suggestion
+from emulator.contracts.tasks import tasks
+from emulator.errors import InputError, quote_all, suggestion
 from emulator.registry import Scale, choices
 from emulator.scenario import privacy_schema
 from emulator.scenario.contents import content
@@ -49,6 +50,7 @@ def problems(scenario: Scenario, training: bool = True) -> Iterator[tuple[Path_,
     yield from _of_disturbances(scenario)
     yield from _of_attacks(scenario)
     yield from privacy_schema.problems_of(scenario)
+    yield from _of_task(scenario)
     for name in shared_tables(scenario):
         yield ("attacks",), f"attack and method both write the table '{name}'; take another attack"
     if scale.train_samples is not None and scale.train_samples <= 0:
@@ -70,7 +72,44 @@ def problems(scenario: Scenario, training: bool = True) -> Iterator[tuple[Path_,
         yield ("data", "public_set"), "say with data.public how many samples of each of its classes are public"
     stop = scenario.stop
     if not training and all(limit is None for limit in (stop.rounds, *stop.budget.values())):
-        yield ("stop",), "accuracy is not measured without training; give 'rounds', 'time', 'cost' or 'bytes' too"
+        what = next(iter(stop.goals))
+        yield ("stop",), f"{what} is not measured without training; give 'rounds', 'time', 'cost' or 'bytes' too"
+
+
+def _of_task(scenario: Scenario) -> Iterator[tuple[Path_, str]]:
+    """Measures that the task has not, and what needs classes where samples have numbers."""
+    task, named = scenario.objective, scenario.data.set.task
+    known = [measure.name for measure in task.plugin.facts.measures]
+    unknown = [name for name in task.params.measures if name not in known]
+    for name in unknown:
+        yield ("task", "measures"), f"'{task.kind}' has no measure '{name}'; {suggestion(name, known)}"
+    if task.plugin.facts.labels != tasks[named].facts.labels:
+        message = (
+            f"'{task.kind}' cannot be learned from the set '{scenario.data.set.kind}', whose labels are for '{named}'"
+        )
+        yield ("task",), f"{message}; leave 'task' out, or take another set"
+    if unknown:
+        return
+    measured = [measure.name for measure in task.measures]
+    for name in scenario.stop.goals:
+        if name not in measured:
+            key = (
+                ("stop", "accuracy")
+                if scenario.stop.accuracy is not None and name == "accuracy"
+                else ("stop", "measure")
+            )
+            instead = f"give 'stop.measure' for {quote_all(measured)}, such as {{{measured[0]}: ...}}"
+            yield key, f"'{name}' is not measured, with the task '{task.kind}'; {instead}"
+    if task.by_class:
+        return
+    why = f"needs samples that have one class each, and those of the task '{task.kind}' have numbers"
+    if scenario.evaluate.clusters:
+        yield ("evaluate", "clusters"), f"{why}; leave it out"
+    for path, chosen in choices(scenario):
+        if isinstance(chosen, LocalRuleChoice) and chosen.params.smoothing:
+            yield (*path, "smoothing"), f"{why}; leave it at 0"
+        if chosen.plugin.facts.by_class:
+            yield path, f"'{chosen.kind}' {why}; take another {chosen.slot}"
 
 
 def _of_dedicated(topology: Topology) -> Iterator[tuple[Path_, str]]:
@@ -126,7 +165,7 @@ def scale_of(scenario: Scenario) -> Scale:
         tiers=tiers,
         neighbourhoods=neighbourhoods(roster.tiers, roster.neighbours),
         moving=scenario.topology.movement is not None,
-        classes=scenario.data.set.classes,
+        classes=scenario.objective.kinds(scenario.data.set.classes),
         train_samples=None if total is None else total - _public_samples(scenario),
         public=scenario.data.public,
         own_public=scenario.data.public_set is None,
@@ -137,7 +176,7 @@ def scale_of(scenario: Scenario) -> Scale:
 
 
 def _public_samples(scenario: Scenario) -> int:
-    return scenario.data.kept_back * (scenario.data.set.classes or 0)
+    return scenario.data.kept_back * (scenario.objective.kinds(scenario.data.set.classes) or 0)
 
 
 def _of_fleet(topology: Topology) -> Iterator[tuple[Path_, str]]:

@@ -6,6 +6,7 @@ Cross-section rules are in `checks`; reading files, presets and ``--set`` in `lo
 from __future__ import annotations
 
 import re
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -15,6 +16,7 @@ from pydantic_core import PydanticCustomError
 from emulator.compute import Compute
 from emulator.contracts.learning import DataSet, Model, Partition
 from emulator.contracts.methods import Attack, Method
+from emulator.contracts.tasks import Task, TaskChoice, task_named
 from emulator.contracts.world import Fault
 from emulator.files import slug
 from emulator.registry import Params
@@ -66,12 +68,22 @@ class Stop(Params):
     epsilon: PositiveEpsilon | None = Field(None, description="privacy spent, in runs with 'privacy'")
     accuracy: Annotated[float, Field(gt=0, le=1)] | None = Field(None, description="test accuracy, as a share")
 
+    measure: dict[str, float] | None = Field(
+        None, min_length=1, description="values of measures of the task that are good enough, such as {mae: 40}"
+    )
+
     @model_validator(mode="after")
     def _any(self) -> Stop:
-        if all(v is None for v in (self.rounds, self.time, self.cost, self.bytes, self.epsilon, self.accuracy)):
-            names = "'rounds', 'time', 'cost', 'bytes', 'epsilon', 'accuracy'"
-            raise PydanticCustomError("stop", "give at least one of {names}", {"names": names})
+        given = (self.rounds, self.time, self.cost, self.bytes, self.epsilon, self.accuracy, self.measure)
+        if all(value is None for value in given):
+            known = "'rounds', 'time', 'cost', 'bytes', 'epsilon', 'accuracy', 'measure'"
+            raise PydanticCustomError("stop", "give at least one of {known}", {"known": known})
         return self
+
+    @property
+    def goals(self) -> dict[str, float]:
+        """What is good enough, by measure; what is known only by testing models."""
+        return {**({} if self.accuracy is None else {"accuracy": self.accuracy}), **(self.measure or {})}
 
     @property
     def budget(self) -> dict[str, float]:
@@ -132,6 +144,9 @@ class Scenario(Params):
     notes: Annotated[str, StringConstraints(max_length=10_000)] = Field("", description="free text, kept with the run")
     seed: Annotated[int, Field(ge=0, lt=2**53)] = Field(0, description="determines everything random")
     data: Data
+    task: Task | None = Field(
+        None, description="what is learned: loss and measures; without it, what the labels of the data set are for"
+    )
     model: Model = Field(description="the model that the clients train")
     topology: Topology
     method: Method = Field(description="a preset, a mix of slots, or a preset with some slots changed")
@@ -142,6 +157,11 @@ class Scenario(Params):
     evaluate: Evaluate = Evaluate()
     compute: Compute = Compute()
     output: Output = Output()
+
+    @cached_property
+    def objective(self) -> TaskChoice:
+        """What is learned: the task that is named, or else that of the data set."""
+        return task_named(self.data.set.task) if self.task is None else self.task
 
     @property
     def label(self) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from emulator.errors import InputError, Problem, quote_all, suggestion
+from emulator.measures import ACCURACY, Measure
 from emulator.study.names import short_names, text_of
 from emulator.study.quantities import QUANTITIES, SHARE
 from emulator.study.schema import Claim, same_value
@@ -26,6 +27,7 @@ class Given(NamedTuple):
     target: bool
     budget: bool
     budgets: str = "the claim or of the study, or the same limit of cost, time or bytes in 'stop' of every run"
+    measure: Measure = ACCURACY  # by which runs are judged
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ def places(claim: Claim, columns: Sequence[str], runs: Sequence[Values]) -> list
     return [Place(better, than, dict(zip(rest, point, strict=True))) for point in points]
 
 
-def least_difference(claim: Claim) -> float:
+def least_difference(claim: Claim, measure: Measure = ACCURACY) -> float:
     """The least difference that matters, in SI units. Raises `InputError` where it is none of the claim's quantity."""
     unit, given = QUANTITIES[claim.quantity].unit, claim.by
     if given == 0:
@@ -84,17 +86,20 @@ def least_difference(claim: Claim) -> float:
         raise InputError(f"expected {example}, not '{given[:40]}'", "by")
     else:
         found = float(given)
-    if found < 0 or (unit == SHARE and found >= 1):
-        raise InputError(f"{given} is no difference; it is from 0 up" + (" to 1" if unit == SHARE else ""), "by")
+    share = unit == SHARE and measure.share
+    if found < 0 or (share and found >= 1):
+        raise InputError(f"{given} is no difference; it is from 0 up" + (" to 1" if share else ""), "by")
     return found
 
 
-def title(claim: Claim, place: Place, columns: Sequence[str], target: float | None) -> str:
+def title(claim: Claim, place: Place, columns: Sequence[str], target: float | None, measure: Measure = ACCURACY) -> str:
     """A claim as people say it: ``VISIT better than FedSeq in rounds to 60 %``. ``target`` is what the study has."""
     goal = claim.target or target
     what = str(claim.quantity).removesuffix("-to-target").replace("-", " ")
+    if QUANTITIES[claim.quantity].judged:
+        what = what.replace(ACCURACY.name, measure.called)
     if QUANTITIES[claim.quantity].needs == "target" and goal:
-        what += f" to {100 * goal:.4g} %"
+        what += f" to {measure.goal_text(goal)}"
     if claim.budget is not None:
         said = claim.budget.model_dump(exclude_none=True)
         what += f" ({', '.join(f'{name} {said[name]}' for name in said)})"
@@ -131,7 +136,7 @@ def wrong_claims(
 
 
 def _wrong(claim: Claim, columns: Sequence[str], runs: Sequence[Values], given: Given) -> Iterator[tuple[str, str]]:
-    for check in (lambda: places(claim, columns, runs), lambda: least_difference(claim)):
+    for check in (lambda: places(claim, columns, runs), lambda: least_difference(claim, given.measure)):
         try:
             check()
         except InputError as error:

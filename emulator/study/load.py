@@ -15,6 +15,7 @@ from emulator import yamlfile
 from emulator.contracts.files import FigureChoice
 from emulator.errors import Problem, ScenarioError, quote_all, suggestion
 from emulator.explain import explain
+from emulator.measures import ACCURACY
 from emulator.scenario import bundled as bundled_scenarios
 from emulator.scenario.load import Loaded, find, is_study, parse_change, ready
 from emulator.scenario.schema import name_of
@@ -152,19 +153,21 @@ def check(document: Document, overrides: Sequence[str] = ()) -> LoadedStudy:
     problems += wrong_baseline(document, study.baseline, columns_of(study), values)
     stops = [run.loaded.scenario.stop.budget for run in runs]
     budgets = all(stop and stop == stops[0] for stop in stops)
-    given = Given(study.target is not None, study.budget is not None or budgets)
+    measure = next((run.loaded.scenario.objective.measures[0] for run in runs), ACCURACY)
+    given = Given(study.target is not None, study.budget is not None or budgets, measure=measure)
     problems += wrong_claims(document, ("claims",), study.claims, columns_of(study), values, given)
     if study.tune is not None and study.tune.by == "accuracy-at-budget" and not (study.budget or all(stops)):
         problems.append(
             document.problem(("tune", "by"), "needs a 'budget' of the study, or one in 'stop' of every run")
         )
+    problems += _wrong_goals(study, document, runs)
     if study.whatif is not None:
         replayed = whatif.combined(whatif.about(sources) if sources else entries, worlds)
         at, columns = ("whatif", "figures"), whatif.columns_of(study)
         problems += wrong_drawings(document, at, study.whatif.figures, columns, replayed, bool(study.whatif.claims))
         limited = all(any(covers("stop", change.key) for change in world.changes) for world in worlds)
         whose = "the claim, or a limit of cost, time or bytes in 'stop' of every world"
-        given = Given(bool(study.whatif.targets) or study.target is not None, budgets or limited, whose)
+        given = Given(bool(study.whatif.targets) or study.target is not None, budgets or limited, whose, measure)
         found = [dict(values) for _, values in replayed]
         problems += wrong_claims(document, ("whatif", "claims"), study.whatif.claims, columns, found, given)
         if study.whatif.claims and sources:
@@ -237,6 +240,23 @@ def _of_figures(study: Study, document: Document) -> Iterator[Problem]:
                 if file in taken:
                     yield document.problem((*path, i, "file"), f"'{file}' is drawn by {taken[file]} already")
                 taken.setdefault(file, f"figure {i + 1}" if path == ("figures",) else f"figure {i + 1} of 'whatif'")
+
+
+def _wrong_goals(study: Study, document: Document, runs: Sequence[Planned]) -> Iterator[Problem]:
+    """Targets that are none of what the runs are judged by, and runs that are judged by different measures."""
+    measures = {run.loaded.scenario.objective.measures[0] for run in runs}
+    if len(measures) > 1:
+        names = quote_all(sorted(measure.name for measure in measures))
+        yield document.problem(
+            ("scenario",), f"its runs are judged by different measures: {names}; make a study of each"
+        )
+    goals: list[tuple[Path_, float | None]] = [(("target",), study.target)]
+    goals += [(("claims", i, "target"), claim.target) for i, claim in enumerate(study.claims)]
+    goals += [(("whatif", "targets", i), each) for i, each in enumerate(study.whatif.targets if study.whatif else ())]
+    for path, goal in goals:
+        if goal is not None and any(measure.share and not 0 < goal <= 1 for measure in measures):
+            advice = f"; for {goal:g} per cent write {goal / 100:g}" if 1 < goal <= 100 else ""
+            yield document.problem(path, f"is a share above 0, and at most 1 (it is {goal:g}){advice}")
 
 
 def _override(text: str, study: Study) -> Change:

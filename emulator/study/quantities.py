@@ -25,6 +25,9 @@ class Quantity:
     higher: bool = False  # whether more of it is better
     needs: Literal["", "target", "budget"] = ""
     reached: str = ""
+    judged: bool = (
+        False  # of what runs are judged by: where that is not the accuracy, their measure says which is better
+    )
 
 
 def _to_target(column: str, unit: Dimension | Literal["share", "count"]) -> Quantity:
@@ -32,10 +35,10 @@ def _to_target(column: str, unit: Dimension | Literal["share", "count"]) -> Quan
 
 
 QUANTITIES = {
-    "accuracy": Quantity("final_accuracy", SHARE, higher=True),
-    "best-accuracy": Quantity("best_accuracy", SHARE, higher=True),
-    "accuracy-last-rounds": Quantity("accuracy_last_rounds", SHARE, higher=True),
-    "accuracy-at-budget": Quantity("accuracy_at_budget", SHARE, higher=True, needs="budget"),
+    "accuracy": Quantity("final_accuracy", SHARE, higher=True, judged=True),
+    "best-accuracy": Quantity("best_accuracy", SHARE, higher=True, judged=True),
+    "accuracy-last-rounds": Quantity("accuracy_last_rounds", SHARE, higher=True, judged=True),
+    "accuracy-at-budget": Quantity("accuracy_at_budget", SHARE, higher=True, needs="budget", judged=True),
     "accuracy-clusters": Quantity("accuracy_clusters", SHARE, higher=True),
     "accuracy-clients": Quantity("accuracy_clients", SHARE, higher=True),
     "adjusted-rand": Quantity("adjusted_rand", COUNT, higher=True),

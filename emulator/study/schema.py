@@ -22,7 +22,7 @@ PICTURES = (".png", ".svg", ".pdf")
 
 Seed = Annotated[int, Field(ge=0, lt=2**53)]
 Label = Annotated[str, StringConstraints(min_length=1, max_length=60)]
-Share = Annotated[float, Field(gt=0, le=1)]
+Goal = float  # an accuracy (a share), or a value of what runs are judged by; who knows that checks it
 
 
 def _counted(given: Any) -> Any:
@@ -129,7 +129,9 @@ class Claim(Params):
     than: Side = Field(description="what it is better than, of the same kind")
     quantity: Annotated[str, AfterValidator(_quantity)] = Field(alias="in", description="in what it is better")
     where: dict[str, Any] = Field({}, description="only runs with these values; by default every grid point by itself")
-    target: Share | None = Field(None, description="the accuracy (a share) of '...-to-target'; by default the study's")
+    target: Goal | None = Field(
+        None, description="the accuracy (a share) or other measure of '...-to-target'; by default the study's"
+    )
     budget: Budget | None = Field(
         None, description="that of 'accuracy-at-budget'; by default the study's, or the runs' own"
     )
@@ -164,8 +166,10 @@ class WhatIf(Params):
         None, description="named changes; each is a world"
     )
     grid: dict[str, Values] = Field({}, description="values of dotted keys; every combination is a world")
-    targets: tuple[Share, ...] = Field(
-        (), strict=False, description="accuracies (shares); the table says what reaching each took"
+    targets: tuple[Goal, ...] = Field(
+        (),
+        strict=False,
+        description="accuracies (shares), or values of another measure; the table says what reaching each took",
     )
     train: bool = Field(False, description="whether what is not known may be trained")
     claims: tuple[Claim, ...] = Field((), description="what is said of methods, and is to be judged in the worlds")
@@ -188,7 +192,9 @@ class Study(Params):
     seeds: Annotated[tuple[Seed, ...] | None, BeforeValidator(_counted)] = Field(
         None, description="the seeds, or how many; by default the scenario's own"
     )
-    target: Share | None = Field(None, description="an accuracy (a share); the summary says what reaching it took")
+    target: Goal | None = Field(
+        None, description="an accuracy (a share), or a value of another measure; the summary says what reaching it took"
+    )
     baseline: dict[str, Any] = Field(
         {},
         description="values of what is varied; the summary says by how much accuracy drops against the runs that have them",

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from emulator.errors import ScenarioError
 from emulator.files import read_json, write_json
+from emulator.measures import ACCURACY, Measure
 from emulator.run_folder import COMPLETE, FAILED, METRICS, SUMMARY, check_unchanged
 from emulator.standing import SPENT, last_within, mean_of_last
 from emulator.study.expand import Point, point_of
@@ -29,11 +30,12 @@ class Tuned:
     variant: str
     point: Mapping[str, float | str]
     accuracies: dict[float | str, float] = field(default_factory=dict)
+    measure: Measure = ACCURACY
 
     @property
     def chosen(self) -> float | str:
         """The label of the best value; of equal ones the first."""
-        return max(self.accuracies, key=lambda label: self.accuracies[label])
+        return max(self.accuracies, key=lambda label: self.measure.sign * self.accuracies[label])
 
 
 def choices(loaded: LoadedStudy, folder: Path) -> dict[Point, Tuned]:
@@ -50,12 +52,13 @@ def choices(loaded: LoadedStudy, folder: Path) -> dict[Point, Tuned]:
     for point, runs in by_point.items():
         lost = {run.name for run in runs if diverged(folder, run)}
         if len(lost) < len(runs) and all(run.name in lost or state_of(folder, run) == COMPLETE for run in runs):
+            measure = _measure(loaded, runs[0])
             accuracies = {
-                run.tuned: -math.inf if run.name in lost else _accuracy(loaded, folder, run)
+                run.tuned: -measure.sign * math.inf if run.name in lost else _accuracy(loaded, folder, run)
                 for run in runs
                 if run.tuned is not None
             }
-            found[point] = Tuned(runs[0].variant, runs[0].point, accuracies)
+            found[point] = Tuned(runs[0].variant, runs[0].point, accuracies, measure)
     return found
 
 
@@ -90,7 +93,9 @@ def write_choices(loaded: LoadedStudy, folder: Path) -> list[Tuned]:
         }
         for each in found
     ]
-    write_json(folder / TUNED, {"key": tune.key, "seed": tune.seed, "by": tune.by, "points": points})
+    measure = found[0].measure if found else ACCURACY
+    about = {} if measure == ACCURACY else {"measure": measure.to_json()}
+    write_json(folder / TUNED, {"key": tune.key, "seed": tune.seed, "by": tune.by, **about, "points": points})
     return found
 
 
@@ -101,36 +106,46 @@ def untuned(loaded: LoadedStudy) -> dict[str, str]:
     return {r.name: why for r in loaded.runs if r.name not in ready}
 
 
+def _measure(loaded: LoadedStudy, run: Planned) -> Measure:
+    """By what runs of tuning are judged."""
+    by_clusters = loaded.study.tune is not None and loaded.study.tune.by == "accuracy-clusters"
+    return ACCURACY if by_clusters else run.loaded.scenario.objective.measures[0]
+
+
 def _accuracy(loaded: LoadedStudy, folder: Path, run: Planned) -> float:
     """By what a run of tuning is judged: a share. Raises `ScenarioError` where it has none."""
     place, study = folder / run.name, loaded.study
     assert study.tune is not None
     check_unchanged(place, "delete the folder, and the study runs it again")
-    column = "accuracy_clusters" if study.tune.by == "accuracy-clusters" else "accuracy"
+    measure = _measure(loaded, run)
+    column = "accuracy_clusters" if study.tune.by == "accuracy-clusters" else measure.name
     with (place / METRICS).open(encoding="utf-8", newline="") as file:
         rows = [
             {
-                name: float(row.get(column if name == "accuracy" else name) or "nan")
-                for name in ("accuracy", *SPENT.values())
+                name: float(row.get(column if name == measure.name else name) or "nan")
+                for name in (measure.name, *SPENT.values())
             }
             for row in csv.DictReader(file)
         ]
-    if math.isnan(rows[-1]["accuracy"]):
-        raise ScenarioError((loaded.document.problem(("tune", "by"), f"the run in {place} has no such accuracy"),))
+    if math.isnan(rows[-1][measure.name]):
+        message = f"the run in {place} has no such {measure.called}"
+        raise ScenarioError((loaded.document.problem(("tune", "by"), message),))
     scenario = run.loaded.scenario
     limits = study.budget.limits if study.budget else scenario.stop.budget
     last = scenario.evaluate.last_rounds or max(1, int(rows[-1]["round"]) // 10)
-    found = _by(study.tune.by, rows, limits, last)
+    found = _by(study.tune.by, rows, limits, last, measure)
     if math.isnan(found):
         problem = loaded.document.problem(("tune", "by"), f"the run in {place} was not evaluated within its budget")
         raise ScenarioError((problem,))
     return found
 
 
-def _by(quantity: str, rows: Sequence[Mapping[str, float]], limits: Mapping[str, float], last: int) -> float:
+def _by(
+    quantity: str, rows: Sequence[Mapping[str, float]], limits: Mapping[str, float], last: int, measure: Measure
+) -> float:
     if quantity == "best-accuracy":
-        return max(row["accuracy"] for row in rows)
+        return measure.best(row[measure.name] for row in rows)
     if quantity == "accuracy-last-rounds":
-        return mean_of_last(rows, last)
+        return mean_of_last(rows, last, measure.name)
     row = last_within(rows, limits) if quantity == "accuracy-at-budget" else rows[-1]
-    return math.nan if row is None else row["accuracy"]
+    return math.nan if row is None else row[measure.name]

@@ -229,6 +229,13 @@ def attack(said: Sequence[str]) -> None:
     assert (margins["margin"] > 0).all()
 
 
+@of("Task")
+def task(said: Sequence[str]) -> None:
+    run = load_run("huber")
+    assert (run.measure.name, run.measure.better) == ("mae", "lower")
+    assert run.metrics["mae"].iloc[-1] < run.metrics["mae"].iloc[0]
+
+
 @of("Trace generator")
 def generator(said: Sequence[str]) -> None:
     assert "5 steps" in said[1]

@@ -79,7 +79,7 @@ def test_npz_labels_may_stand_in_a_column(tmp_path: Path) -> None:
     ("changes", "text"),
     [
         ({"y_test": None}, "lacks 'y_test'; it holds 'x_train'"),
-        ({"x_train": np.zeros((12, 63), np.uint8)}, "x_train has 2 axes"),
+        ({"x_train": np.zeros((12, 63), np.uint8)}, "samples of x_train are 63×1×1, those of x_test 1×9×7"),
         ({"x_train": np.zeros((12, 9, 7, 1, 1), np.uint8)}, "x_train has 5 axes"),
         ({"x_test": np.zeros((5, 9, 8), np.uint8)}, "1×9×7, those of x_test 1×9×8"),
         ({"y_train": np.arange(11)}, "12 samples and y_train 11 labels"),
@@ -117,7 +117,9 @@ def test_validate_refuses_the_file_that_run_would(tmp_path: Path, study: bool) -
     run = hfl("run", tmp_path / "s.yaml", "--out", tmp_path / "run", "--no-memo")
     assert (done.code, done.out, run.code, run.out) == (2, "", 2, "")
     assert run.err.endswith(done.err)
-    assert done.err.startswith(f"error: {tmp_path / 's.yaml'}:5:26: data.set.path: x_train has 2 axes; give [samples, ")
+    assert done.err.startswith(
+        f"error: {tmp_path / 's.yaml'}:5:26: data.set.path: samples of x_train are 63×1×1, those of x_test "
+    )
 
 
 def test_files_that_are_no_npz(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from emulator.errors import HflError, InputError
 from emulator.learning.drawing import Drawn
 from emulator.learning.flat import FlatModel
 from emulator.learning.keys import content_key
-from emulator.learning.stepping import loss_gradient
+from emulator.learning.stepping import loss_gradient, smoothed
 from emulator.learning.trainer import Trainer, TrainingData, TrainJob
 from emulator.rng import stream
 from emulator.scenario import Loaded
@@ -122,7 +122,9 @@ def test_the_gradient_of_smoothed_labels_is_that_of_torch(soft: bool) -> None:
     y = torch.from_numpy(rng.dirichlet(np.ones(5), 6) if soft else rng.integers(0, 5, 6))
     loss = nn.functional.cross_entropy(scores[0], y, label_smoothing=0.3)
     (expected,) = torch.autograd.grad(loss, scores)
-    found = loss_gradient(scores.detach(), y.unsqueeze(0), torch.full((1, 6), 1 / 6).double(), 0.3)
+    found = loss_gradient(
+        scores.detach(), smoothed(y.unsqueeze(0), scores.detach(), 0.3), torch.full((1, 6), 1 / 6).double()
+    )
     assert torch.allclose(found, expected, atol=1e-12)
     assert not torch.allclose(
         loss_gradient(scores.detach(), y.unsqueeze(0), torch.full((1, 6), 1 / 6).double()), expected, atol=1e-3

@@ -215,7 +215,7 @@ def test_a_world_that_fails_does_not_stop_the_others(done: tuple[Path, Done], tm
         ("{worlds: {a: {output.against: [fedavg]}}}", "a replay is of one run"),
         ("{worlds: {}}", "whatif.worlds:"),
         ("{worlds: {a: }, targets: [0.5, 0.5]}", "the target 0.5 stands twice"),
-        ("{worlds: {a: }, targets: [80]}", "whatif.targets[0]:"),
+        ("{worlds: {a: }, targets: [80]}", "whatif.targets[0]: is a share"),
         ("{worlds: {a: }, bananas: 3}", "whatif.bananas: unknown key"),
         ("{worlds: {a: , b: }, figures: [{kind: grid-table, rows: planet}]}", "'planet' is nothing that this study varies"),
         ("{worlds: {a: , b: }, figures: [{kind: cost-accuracy, by: variant}]}", "would be taken for one"),

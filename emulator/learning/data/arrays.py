@@ -18,7 +18,9 @@ class ArraySet:
     """A data set, in memory or mapped from files.
 
     ``x_train`` and ``x_test`` are float32 [samples, channels, height, width], normalised, or of language int64
-    [samples, length], tokens in [0, classes); ``y_train`` and ``y_test`` int64 labels in [0, classes). Where every
+    [samples, length], tokens in [0, classes); ``y_train`` and ``y_test`` int64 labels in [0, classes). A row of a table is an
+    image of one pixel, [samples, features, 1, 1]. For tasks of numbers (regression, several labels a sample) labels are float32
+    [samples, classes]: the classes are the numbers that a model gives for a sample. Where every
     training sample belongs to somebody (a writer, a speaker), ``owners`` numbers them, int64 from 0, in the order
     of ``owner_names``. Where test samples do too, ``test_owners`` are the same numbers, or -1 for people without
     training samples.
@@ -72,9 +74,18 @@ def checked(arrays: object) -> ArraySet:
             )
         if x.dtype not in (np.float32, np.int64):
             raise InputError(f"{which} samples are of type {x.dtype}; they must be float32, or int64 for tokens", key)
+        if y.dtype == np.float32 and y.ndim == 2:
+            if y.shape[1] != arrays.classes:
+                raise InputError(
+                    f"{which} labels have {y.shape[1]} numbers a sample, and the set {arrays.classes}", key
+                )
+            if not np.isfinite(y).all():
+                raise InputError(f"{which} labels hold numbers that are not finite", key)
+            continue
         if y.dtype != np.int64 or y.ndim != 1:
             raise InputError(
-                f"{which} labels are {y.dtype} {list(y.shape)}; they must be one int64 for each sample", key
+                f"{which} labels are {y.dtype} {list(y.shape)}; they must be one int64 for each sample, or a row of float32",
+                key,
             )
         if len(y) and not 0 <= y.min() <= y.max() < arrays.classes:
             right = f"with {arrays.classes} classes they must be from 0 to {arrays.classes - 1}"

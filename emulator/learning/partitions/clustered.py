@@ -105,7 +105,7 @@ class DominantLabelParams(ClusterParams):
         return self.problems_of(scale, "labels", [(label,) for label in self.labels])
 
 
-@partitions.register("label-blocks", LabelBlocksParams, PartitionFacts(clusters=True))
+@partitions.register("label-blocks", LabelBlocksParams, PartitionFacts(by_class=True, clusters=True))
 def label_blocks(
     labels: np.ndarray, clients: int, classes: int, rng: np.random.Generator, params: LabelBlocksParams
 ) -> ClusteredParts:
@@ -129,7 +129,7 @@ def label_blocks(
     return _parts_of_clusters(labels, clients, rng, params, allowed)
 
 
-@partitions.register("dominant-label", DominantLabelParams, PartitionFacts(clusters=True))
+@partitions.register("dominant-label", DominantLabelParams, PartitionFacts(by_class=True, clusters=True))
 def dominant_label(
     labels: np.ndarray, clients: int, classes: int, rng: np.random.Generator, params: DominantLabelParams
 ) -> ClusteredParts:

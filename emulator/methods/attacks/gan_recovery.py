@@ -58,7 +58,7 @@ class GanRecoveryParams(RecoveryParams):
             yield "at", "an accuracy stands in it twice"
 
 
-@attacks.register("gan-recovery", GanRecoveryParams, AttackFacts(tables=(RECOVERED,)))
+@attacks.register("gan-recovery", GanRecoveryParams, AttackFacts(by_class=True, tables=(RECOVERED,)))
 class GanRecovery(Attack):
     """GAN recovery: a client makes images like those of others with models that it receives (S4 Fig. 11)."""
 

@@ -60,7 +60,7 @@ class LabelFlipParams(Params):
             yield "choice", "'random' needs at least two pairs in 'swap' to draw from; with one, say 'fixed'"
 
 
-@attacks.register("label-flip", LabelFlipParams, AttackFacts(groups=True, tables=(ATTACKERS,)))
+@attacks.register("label-flip", LabelFlipParams, AttackFacts(by_class=True, groups=True, tables=(ATTACKERS,)))
 class LabelFlip(Attack):
     """Label flipping: clients of some groups exchange labels in their training data (S4 Table 6)."""
 

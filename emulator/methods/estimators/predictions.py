@@ -40,7 +40,7 @@ class ClassScoresParams(PublicParams):
             yield "", "needs public samples of the clients' own classes; leave data.public_set out"
 
 
-@estimators.register("confidence", ClassScoresParams, EstimatorFacts(per_class=True))
+@estimators.register("confidence", ClassScoresParams, EstimatorFacts(by_class=True, per_class=True))
 def confidence(session: Session, enquiry: Enquiry, params: ClassScoresParams) -> Steps:
     """Confidence vector: softmax over classes of the mean score that public samples of a class get for it."""
     told = yield from class_scores(session, enquiry, params)
@@ -49,7 +49,7 @@ def confidence(session: Session, enquiry: Enquiry, params: ClassScoresParams) ->
     return rows_of_all(session, told, powers / powers.sum(axis=1, keepdims=True))
 
 
-@estimators.register("signature", ClassScoresParams, EstimatorFacts(per_class=True))
+@estimators.register("signature", ClassScoresParams, EstimatorFacts(by_class=True, per_class=True))
 def signature(session: Session, enquiry: Enquiry, params: ClassScoresParams) -> Steps:
     """Signature vector: the mean softmax score that public samples of each class get for their class."""
     told = yield from class_scores(session, enquiry, params)
@@ -74,7 +74,7 @@ def _stacked(told: Mapping[int, np.ndarray], row: int) -> np.ndarray:
     return np.stack([scores[row] for scores in told.values()]) if told else np.zeros((0, 1))
 
 
-@estimators.register("soft-labels", PublicParams)
+@estimators.register("soft-labels", PublicParams, EstimatorFacts(by_class=True))
 def soft_labels(session: Session, enquiry: Enquiry, params: PublicParams) -> Steps:
     """Soft labels: softmax scores of all public samples, laid end to end.
 

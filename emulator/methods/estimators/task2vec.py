@@ -12,7 +12,7 @@ from pydantic import Field
 
 from devices.compute import PASSES, Arithmetic
 from emulator.contracts.learning import MeasurementChoice
-from emulator.contracts.methods import estimators
+from emulator.contracts.methods import EstimatorFacts, estimators
 from emulator.learning.data.arrays import is_text
 from emulator.learning.interface import AnyLab
 from emulator.learning.keys import content_key
@@ -56,7 +56,7 @@ class Task2VecParams(PretrainingParams):
             )
 
 
-@estimators.register("task2vec", Task2VecParams)
+@estimators.register("task2vec", Task2VecParams, EstimatorFacts(by_class=True))
 def task2vec(session: Session, enquiry: Enquiry, params: Task2VecParams) -> Steps:
     """Task2Vec: Fisher information of the feature extractor's filters, after fine-tuning the classifier alone.
 
