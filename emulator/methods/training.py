@@ -14,12 +14,14 @@ from typing import TypeVar
 import numpy as np
 from pydantic import Field
 
+from emulator.contracts.combining import AVERAGED, Combination
 from emulator.contracts.learning import LocalRule
 from emulator.contracts.methods import GroupResult, TrainingFacts, Waiting, trainings
 from emulator.contracts.world import GroupOperation
 from emulator.learning.distillation import DistillationParams
 from emulator.learning.recipes import Handle, LocalTraining, Trained
 from emulator.ledger import Tag
+from emulator.methods.combining import ServerOptimisers, combine
 from emulator.methods.memory import RuleMemory
 from emulator.methods.session import ReceivedData, Session
 from emulator.methods.waiting import gather
@@ -71,6 +73,8 @@ class GroupRound:
     memory: RuleMemory
     down_bytes: int  # of a model on its way to a member; 0 where members make the initial model themselves from a seed
     up_bytes: int
+    combination: Combination = AVERAGED  # of the members' models
+    optimisers: ServerOptimisers | None = None  # of the groups' servers
 
 
 @dataclass(frozen=True)
@@ -90,11 +94,16 @@ def parallel(session: Session, group: Group, model: Handle, at: GroupRound, wait
     uploads. Without one, each member sends its model as soon as it is trained. Members that are lost, or for whom the group
     does not wait, are left out; those who stay pay what the operation takes to go on without them.
     """
+    started_s = session.world.now
     trained = yield from train_members(session, group, model, at, waits)
     if trained is None:
         return None
     samples = group.held(session.lab.clients.samples, list(trained))
-    return GroupResult(averaged(session, trained, samples), tuple(trained), int(samples.sum()))
+    tag = Tag("model", at.round, group.number, at.group_round)
+    result = yield from combined(session, group.aggregator, at.combination, model, trained, tag, samples)
+    if not session.world.was_up(group.aggregator, started_s):
+        return None
+    return GroupResult(result, tuple(trained), int(samples.sum()))
 
 
 def train_members(
@@ -117,14 +126,32 @@ def train_members(
     if at.memory.rule.remember is not None:
         for client, one in trained.items():
             at.memory.keep(client, one.own)
-    return {client: one.model for client, one in trained.items()}
+    return {client: session.sent(at.round, at.group_round, client, model, one.model) for client, one in trained.items()}
+
+
+def combined(
+    session: Session,
+    server: str,
+    combination: Combination,
+    before: Handle,
+    models: Mapping[int, Handle],
+    tag: Tag,
+    samples: np.ndarray | None = None,
+) -> StepsTo[Handle]:
+    """What a server makes of models of clients, to which it had sent ``before``; weights as those of `averaged`."""
+    weights = _shares(session, models, samples)
+    return (yield from combine(session, server, combination, before, list(models.values()), weights, tag))
 
 
 def averaged(session: Session, models: Mapping[int, Handle], samples: np.ndarray | None = None) -> Handle:
     """The average of clients' models, weighted by ``samples``; without them, by the clients' own."""
+    return session.lab.combine(list(models.values()), _shares(session, models, samples))
+
+
+def _shares(session: Session, models: Mapping[int, Handle], samples: np.ndarray | None) -> list[float]:
     held = session.lab.clients.samples[list(models)] if samples is None else samples
     total = int(held.sum())
-    return session.lab.combine(list(models.values()), [int(count) / total for count in held])
+    return [int(count) / total for count in held]
 
 
 def together(
@@ -239,7 +266,8 @@ def sequential(
             one = yield from session.train(client, latest, at.local, tag.with_purpose("training"), place, at.memory)
             if one is not None:
                 at.memory.keep(client, one.own)
-                holders.append((names[client], one.model, (*passed, client)))
+                sent = session.sent(at.round, place, client, latest, one.model)
+                holders.append((names[client], sent, (*passed, client)))
     if params.ring and len(holders) > 1:
         first = holders[1][0]
         if (yield from hand_on(first)) and holders[-1][0] != first:
