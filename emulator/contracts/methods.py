@@ -254,10 +254,12 @@ class MethodChoice(Chosen[MethodParams, MethodRule, MethodFacts]):
 class AttackFacts(Facts):
     """What is true of an attack. ``groups``: it is told of groups, so it goes with methods that form some.
 
-    ``tables``: those that it writes into the run folder.
+    ``models``: attackers send other models than they trained, so it goes with methods in which clients train. ``tables``: those
+    that it writes into the run folder.
     """
 
     groups: bool = False
+    models: bool = False
     tables: tuple[Table, ...] = ()
 
 
@@ -275,7 +277,9 @@ class AttackChoice(Chosen[Params, AttackMaker, AttackFacts]):
     def __call__(self, session: Session) -> AnyAttack:
         """The attack of a run."""
         attack = self.plugin.function(session, self.params)
-        if not all(callable(getattr(attack, name, None)) for name in ("formed", "handed_on", "evaluated", "facts")):
+        if not all(
+            callable(getattr(attack, name, None)) for name in ("formed", "trained", "handed_on", "evaluated", "facts")
+        ):
             raise self.broken(f"it must give an Attack, and gives {short(attack)}")
         return attack
 
