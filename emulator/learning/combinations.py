@@ -62,16 +62,18 @@ class GeometricMedianParams(Params):
 
 
 def _weiszfeld(models: int, parameters: int, params: GeometricMedianParams) -> float:
-    return 5.0 * models * parameters * (params.iterations + 1)
+    return _sorting(models, parameters, params) + 5.0 * models * parameters * params.iterations
 
 
 @combinations.register("geometric-median", GeometricMedianParams, CombinationFacts(flops=_weiszfeld))
 def geometric_median(received: Received, params: GeometricMedianParams) -> np.ndarray:
     """The point with the least sum of weighted distances to all models (RFA, Pillutla et al. 2022), by smoothed Weiszfeld steps.
 
-    It begins at the weighted mean, and ends early only where a step changes nothing any more.
+    It begins at the median of every coordinate: from the mean, one model that is far enough away is still felt after any
+    number of steps. It ends early only where a step changes nothing any more.
     """
-    middle = _weighted(received, received.weights)
+    n = len(received.models)
+    middle = _by_rank(received, (n - 1) // 2, n // 2 + 1)
     for _ in range(params.iterations):
         gaps = np.array([_distance(model, middle) for model in received.models])
         pull = received.weights / np.maximum(gaps, params.smoothing)
