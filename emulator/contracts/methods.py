@@ -59,10 +59,13 @@ class TrainingFacts(Facts):
     """What is true of a way to train inside a group.
 
     ``chain``: members work one after another. ``headers``: one member trains for all (see `emulator.methods.headers`).
+    ``combines``: it puts the members' models together as ``GroupRound.combination`` says; without it, the method's `combination`
+    may only be the mean.
     """
 
     chain: bool = False
     headers: bool = False
+    combines: bool = False
 
 
 class TrainingRule(Protocol):

@@ -130,12 +130,11 @@ class GroupSlots(MethodParams):
 
     def _not_combined(self, scale: Scale) -> Iterable[tuple[str, str]]:
         """Why a combination does not fit the groups; where sizes are not known before, the largest that is possible counts."""
-        facts = self.training.plugin.facts
-        if not self.combination.sums and (facts.chain or facts.headers):
+        if not self.combination.sums and not self.training.plugin.facts.combines:
             message = (
-                f"with '{self.training.kind}' training a group has one model, and there is nothing to put together"
+                f"'{self.training.kind}' training does not put members' models together by '{self.combination.kind}'"
             )
-            yield "combination", f"{message}; say 'mean'"
+            yield "combination", f"{message}; say 'mean', or 'training: parallel'"
             return
         sizes = self.sizes(scale)
         known = self.formation.kind == "all" and sizes[0] == min(self.places(scale))

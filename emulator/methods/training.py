@@ -86,7 +86,7 @@ class Waits:
     least: int
 
 
-@trainings.register("parallel")
+@trainings.register("parallel", facts=TrainingFacts(combines=True))
 def parallel(session: Session, group: Group, model: Handle, at: GroupRound, waits: Waits, params: NoParams) -> Steps:
     """Parallel: members receive the group's model, train side by side, and send it back for averaging by samples.
 

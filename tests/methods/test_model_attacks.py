@@ -83,7 +83,11 @@ def test_time_bytes_and_honest_trainings_stay(small: Small, kind: str, method: s
     words = (
         f"method={{preset: {method}}}",
         "method.local={epochs: 1, batch_size: 4, learning_rate: 0.01}",
-        *(("method.estimator={epochs: 1, batch_size: 4}", "data.public=4", "method.sampling=all") if method == "fedseq" else ()),
+        *(
+            ("method.estimator={epochs: 1, batch_size: 4}", "data.public=4", "method.sampling=all")
+            if method == "fedseq"
+            else ()
+        ),
         *(("method.formation={kind: random, size: 4}",) if method in ("fedseq", "scaffold") else ()),
     )
     clean, attacked = played(small(*words)), played(small(*words, f"attacks={{kind: {kind}, share: 0.25}}"))
