@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from emulator.contracts.combining import Combination, ServerOptimiser
+from emulator.contracts.grouping import Aggregation
 from emulator.contracts.learning import LocalRule
 from emulator.contracts.world import GroupOperation
 from emulator.learning.recipes import Handle
@@ -82,3 +83,23 @@ def refused(
         yield key, f"{message}; say 'mean', or 'group_operation: none'"
     if most is not None and most < combination.least:
         yield key, f"{who} needs {combination.least} models, and a server may have only {most} to put together"
+
+
+def refused_at_cloud(
+    combination: Combination, local: LocalRule, aggregation: Aggregation, groups: int
+) -> Iterable[tuple[str, str]]:
+    """Why the cloud's combination does not go with other rules, or with so many groups as it hears of at most."""
+    key, who = "global_combination", f"'{combination.kind}'"
+    yield from refused(key, combination, local, most=groups)
+    if not combination.sums and aggregation.kind != "samples":
+        message = f"{who} does not go with the weights of '{aggregation.kind}', which are those of a sum"
+        yield key, f"{message}; say 'mean', or 'aggregation: samples'"
+    if not combination.sums and groups == 1:
+        yield key, f"{who} has one model to put together; clients' models are the group's 'combination'"
+
+
+def optimiser_refused(key: str, optimiser: ServerOptimiser, local: LocalRule) -> Iterable[tuple[str, str]]:
+    """Why a server optimiser does not go with a local rule."""
+    if not optimiser.none and local().remember is not None:
+        message = f"'{optimiser.kind}' does not go with '{local.kind}', whose memory counts on the mean"
+        yield key, f"{message}; say 'none', or take another rule"

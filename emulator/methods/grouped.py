@@ -32,7 +32,7 @@ from emulator.grouping.view import Floats, group_view
 from emulator.learning.recipes import Handle
 from emulator.ledger import Tag
 from emulator.methods.cluster_models import one_cluster
-from emulator.methods.combining import ServerOptimisers, combine, refused
+from emulator.methods.combining import ServerOptimisers, combine, optimiser_refused, refused, refused_at_cloud
 from emulator.methods.dividing import Dividing, divide
 from emulator.methods.estimators import learn
 from emulator.methods.forming import Positions, charge_formation, enquiry, form, until_somebody
@@ -106,42 +106,21 @@ class GroupedParams(GroupSlots):
             yield "dividing.clusters", f"{self.dividing.clusters} clusters, but only {scale.clients} clients"
         if any(key in ("aggregator", "formation") for key, _ in found):
             return
-        yield from self._not_optimised()
         wanted, most = self.sampling.asked or 0, self.most_groups(scale)
-        yield from self._not_combined_at_cloud(self.wait_for_groups(*2 * (self.sampled(most),)).wanted)
-        if wanted > most:
-            yield "sampling", f"{wanted} groups a round, but no more than {most} can be formed"
-        elif not found:
-            yield from self.beyond(self.taking_part(self.sizes(scale)[-1]), self.sampled(most))
-
-    def _not_combined_at_cloud(self, groups: int) -> Iterable[tuple[str, str]]:
-        """Why a combination does not go with the cloud's rules, or with so many groups as it hears of at most."""
-        yield from refused("global_combination", self.global_combination, self.local, most=groups)
+        heard = self.wait_for_groups(self.sampled(most), self.sampled(most)).wanted
+        yield from refused_at_cloud(self.global_combination, self.local, self.aggregation, heard)
         for tier, how in self.tiers.items():
             yield from refused(f"tiers.{tier}.combination", how.combination, self.local, how.group_operation)
-        if self.global_combination.sums:
-            return
-        who = f"'{self.global_combination.kind}'"
-        if self.aggregation.kind != "samples":
-            message = f"{who} does not go with the weights of '{self.aggregation.kind}', which are those of a sum"
-            yield "global_combination", f"{message}; say 'mean', or 'aggregation: samples'"
-        if groups == 1:
-            yield (
-                "global_combination",
-                f"{who} has one model to put together; clients' models are the group's 'combination'",
-            )
-
-    def _not_optimised(self) -> Iterable[tuple[str, str]]:
-        """Why an optimiser of servers does not fit the other slots."""
         for key in ("server_optimiser", "edge_optimiser"):
-            optimiser: ServerOptimiser = getattr(self, key)
-            if not optimiser.none and self.local().remember is not None:
-                message = f"'{optimiser.kind}' does not go with '{self.local.kind}', whose memory counts on the mean"
-                yield key, f"{message}; say 'none', or take another rule"
+            yield from optimiser_refused(key, getattr(self, key), self.local)
         if self.dividing is not None and not self.server_optimiser.none:
             yield "server_optimiser", "does not go with 'dividing': its state belongs to one global model; say 'none'"
         if self.aggregator == CLOUD and not self.edge_optimiser.none:
             yield "edge_optimiser", "groups are under the cloud, whose optimiser is 'server_optimiser'"
+        if wanted > most:
+            yield "sampling", f"{wanted} groups a round, but no more than {most} can be formed"
+        elif not found:
+            yield from self.beyond(self.taking_part(self.sizes(scale)[-1]), self.sampled(most))
 
     def heard(self, members: int) -> int:
         """See `GroupSlots.heard`."""
