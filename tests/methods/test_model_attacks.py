@@ -13,7 +13,7 @@ import torch
 
 from emulator.assembly import assemble, play
 from emulator.contracts.combining import CombinationChoice
-from emulator.errors import InputError, ScenarioError
+from emulator.errors import HflError, InputError, ScenarioError
 from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory
 from emulator.learning.vector_functions import Combined, Poisoned
@@ -152,6 +152,14 @@ def test_a_model_that_is_no_number_does_not_win(small: Small) -> None:
     assert torch.equal(lab.value(found), lab.value(after))
     (kept,) = lab.apply(median, [before, nonsense, nonsense, nonsense])
     assert torch.equal(lab.value(kept), lab.value(before))
+
+
+def test_with_the_mean_a_run_ends_where_models_are_no_numbers_and_goes_on_with_the_median(small: Small) -> None:
+    attack = "attacks={kind: scaled-update, share: 0.25, factor: 1.0e+39}"
+    with pytest.raises(HflError, match="diverged in round"):
+        played(small(PLAIN, attack))
+    session = played(small(PLAIN, attack, "method.combination=median"))
+    assert np.isfinite([row["loss"] for row in session.metrics]).all()
 
 
 def test_the_summary_says_who_attacked(small: Small, tmp_path: Path) -> None:
