@@ -126,7 +126,12 @@ def train_members(
     if at.memory.rule.remember is not None:
         for client, one in trained.items():
             at.memory.keep(client, one.own)
-    return {client: session.sent(at.round, at.group_round, client, model, one.model) for client, one in trained.items()}
+    return {client: one.model for client, one in trained.items()}
+
+
+def as_sent(session: Session, at: GroupRound, client: int, before: Handle, one: Trained) -> Trained:
+    """What a client hands in that got ``before`` and trained it (see `Session.sent`), before it goes on its way."""
+    return one._replace(model=session.sent(at.round, at.group_round, client, before, one.model))
 
 
 def combined(
@@ -168,6 +173,8 @@ def together(
         trained = {c: train(LocalTraining(model, c, *how, None, extra)) for c in asked}
     else:
         trained = {c: train(LocalTraining(model, c, *how, of(c), extra)) for c in asked}
+    if session.attack is not None:
+        trained = {c: as_sent(session, at, c, model, one) for c, one in trained.items()}
     if at.operation.plugin.facts.alone:
         yield crew.exchange(work, at.down_bytes, at.up_bytes, tag)
     else:
@@ -187,9 +194,9 @@ def side_by_side(
     give_up = partial(world.give_up, at.round, group.number)
 
     def work(client: int) -> StepsTo[Trained | None]:
-        return session.train(
-            client, model, at.local, tag.with_purpose("training"), at.group_round, at.memory, group.received
-        )
+        how = (at.local, tag.with_purpose("training"), at.group_round, at.memory, group.received)
+        one = yield from session.train(client, model, *how)
+        return None if one is None else as_sent(session, at, client, model, one)
 
     def download_and_train(client: int) -> StepsTo[Trained | None]:
         arrived = yield world.send(server, names[client], at.down_bytes, tag)
