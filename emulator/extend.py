@@ -34,6 +34,15 @@ from analysis.studies import StudyResults
 from analysis.texttable import TextTable
 from devices.profile import Curve, DeviceProfile, find_profile
 from emulator.conformance import Facts
+from emulator.contracts.combining import (
+    Combination,
+    CombinationFacts,
+    Received,
+    ServerOptimiser,
+    ServerOptimiserFacts,
+    combinations,
+    server_optimisers,
+)
 from emulator.contracts.encodings import Coder, EncodingFacts, Flops, Layout, Packer, Reducer, encodings
 from emulator.contracts.files import (
     TraceFormat,
@@ -130,11 +139,12 @@ from emulator.grouping.view import ClientView, Counts, Floats, Groups, GroupView
 from emulator.learning.data.arrays import ArraySet, Outline
 from emulator.learning.data.mapped import sample_array
 from emulator.learning.partitions.parts import ClusteredParts
-from emulator.learning.recipes import Handle, LocalTraining, Trained
+from emulator.learning.recipes import Handle, LocalTraining, Trained, VectorFunction
 from emulator.ledger import Tag
 from emulator.measures import Measure
 from emulator.methods.attacks import Attack
 from emulator.methods.cluster_models import Clusters
+from emulator.methods.combining import ServerOptimisers, combine
 from emulator.methods.estimators.asking import Enquiry, ask_everybody, learn
 from emulator.methods.estimators.pretraining import PretrainingParams
 from emulator.methods.forming import charge_formation, enquiry, form, somebody, until_somebody
@@ -142,7 +152,7 @@ from emulator.methods.memory import RuleMemory
 from emulator.methods.session import NOBODY_LEFT, Metrics, Models, ReceivedData, Session
 from emulator.methods.slots import GroupSlots, OneServer, chosen_by_default
 from emulator.methods.splitting import Watch
-from emulator.methods.training import Group, GroupRound, Waits, averaged, train_members
+from emulator.methods.training import Group, GroupRound, Waits, averaged, combined, train_members
 from emulator.methods.waiting import gather
 from emulator.registry import AnyChosen, NoParams, Params, Registry, Scale
 from emulator.rng import stream
@@ -172,16 +182,19 @@ __all__ = [  # noqa: RUF022 (by slot)
     # Fields that choose from a slot.
     "DataSet", "Partition", "Model", "LocalRule", "Estimator", "Distance", "Formation", "Sampling", "Aggregation",
     "Schedule", "Training", "GroupOperation", "Waiting", "SplitTime", "Bipartition", "TraceFormat", "TraceGenerator",
-    "LocalOptimiser", "RateSchedule",
+    "LocalOptimiser", "RateSchedule", "Combination", "ServerOptimiser",
     # Methods.
     "methods", "MethodFacts", "MethodParams", "OneServer", "GroupSlots", "Session", "Steps", "StepsTo", "World", "Handle",
     "Models", "Metrics", "Clusters", "Tag", "Table", "CLOUD", "client_name", "edge_name", "NOBODY_LEFT", "RuleMemory",
     "averaged", "ask_everybody", "learn", "enquiry", "form", "charge_formation", "until_somebody", "somebody",
-    "Trained", "LocalTraining", "ReceivedData",
+    "Trained", "LocalTraining", "ReceivedData", "VectorFunction",
     # Attacks, which have tables too.
     "attacks", "AttackFacts", "Attack",
     # In-group training.
     "trainings", "TrainingFacts", "Group", "GroupRound", "Waits", "GroupResult", "train_members", "operate", "recover",
+    # Combinations and server optimisers.
+    "combinations", "CombinationFacts", "Received", "combine", "combined", "server_optimisers", "ServerOptimiserFacts",
+    "ServerOptimisers",
     # Waiting.
     "waitings", "Patience", "gather",
     # Split times and bipartitions.

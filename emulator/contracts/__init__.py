@@ -5,6 +5,7 @@ for the fields of scenarios that take one. The choice's ``__call__`` is the one 
 the rooms above are imported here for type checkers alone.
 """
 
-from emulator.contracts import files, grouping, learning, methods, world  # so that every slot is known once one is
+# All of them, so that every slot is known once one is.
+from emulator.contracts import combining, files, grouping, learning, methods, world
 
-__all__ = ["files", "grouping", "learning", "methods", "world"]
+__all__ = ["combining", "files", "grouping", "learning", "methods", "world"]

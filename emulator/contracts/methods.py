@@ -64,11 +64,14 @@ class TrainingFacts(Facts):
     ``chain``: members work one after another. ``headers``: one member trains for all (see `emulator.methods.headers`).
     ``privacy``: with whose noise it goes. ``client``: all that members send comes of `Session.train`. ``server``,
     ``distributed``: nobody but the server sees what single members send, and their average is `Privacy.average`.
+    ``combines``: it puts the members' models together as ``GroupRound.combination`` says; without it, the method's `combination`
+    may only be the mean.
     """
 
     chain: bool = False
     headers: bool = False
     privacy: tuple[Privately, ...] = ()
+    combines: bool = False
 
 
 class TrainingRule(Protocol):
@@ -261,10 +264,12 @@ class MethodChoice(Chosen[MethodParams, MethodRule, MethodFacts]):
 class AttackFacts(Facts):
     """What is true of an attack. ``groups``: it is told of groups, so it goes with methods that form some.
 
-    ``tables``: those that it writes into the run folder.
+    ``models``: attackers send other models than they trained, so it goes with methods in which clients train. ``tables``: those
+    that it writes into the run folder.
     """
 
     groups: bool = False
+    models: bool = False
     tables: tuple[Table, ...] = ()
 
 
@@ -282,7 +287,9 @@ class AttackChoice(Chosen[Params, AttackMaker, AttackFacts]):
     def __call__(self, session: Session) -> AnyAttack:
         """The attack of a run."""
         attack = self.plugin.function(session, self.params)
-        if not all(callable(getattr(attack, name, None)) for name in ("formed", "handed_on", "evaluated", "facts")):
+        if not all(
+            callable(getattr(attack, name, None)) for name in ("formed", "trained", "handed_on", "evaluated", "facts")
+        ):
             raise self.broken(f"it must give an Attack, and gives {short(attack)}")
         return attack
 

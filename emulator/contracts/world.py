@@ -109,13 +109,15 @@ class GroupOperationFacts(Facts):
     """What is true of a group operation.
 
     ``alone``: members have nothing to do together, so nobody waits for anybody. ``least``: a function ``(size, params)`` that
-    gives how many of so many members must stay to the end for a result; without it, one. ``sums``: it lets the server learn
-    the sum of what members send, and nothing of a single one.
+    gives how many of so many members must stay to the end for a result; without it, one. ``sums_only``: a function of the
+    parameters that says whether the server learns the sum of what members send, and nothing of a single one; without it, it
+    sees every model.
     """
 
     alone: bool = False
     sums: bool = False
     least: Callable[[int, Any], int] | None = None
+    sums_only: Callable[[Any], bool] | None = None
 
 
 class GroupOperationRule(Protocol):
@@ -140,6 +142,12 @@ class GroupOperationChoice(Chosen[Params, GroupOperationRule, GroupOperationFact
             if not isinstance(size_bytes, int | np.integer) or size_bytes < 0:
                 raise self.broken(f"it moves {size_bytes} bytes; they must be a whole number and not negative")
         return cost
+
+    @property
+    def sums_only(self) -> bool:
+        """Whether the server sees the sum of the members' models alone."""
+        declared = self.plugin.facts.sums_only
+        return declared is not None and declared(self.params)
 
     def least_members(self, size: int) -> int:
         """How many of ``size`` members must stay to the end for the operation to give a result."""

@@ -166,7 +166,9 @@ class Window:
             group = present(self._session, params, self._groups[chain.group])
             if group is not None:
                 at = (self._begins + chain.passes + 1, group.number)
-                where = GroupRound(at[0], 0, params.local, params.group_operation, memory, size, model_bytes)
+                where = GroupRound(
+                    *(at[0], 0, params.local, params.group_operation, memory, size, model_bytes, params.combination)
+                )
                 chain.at = at
                 outcome: GroupResult | None = yield from params.training(
                     self._session, group, chain.latest, where, waits

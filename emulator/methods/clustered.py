@@ -32,12 +32,12 @@ from emulator.methods.merging import clusters_to_merge
 from emulator.methods.session import NOBODY_LEFT, Session
 from emulator.methods.slots import OneServer, chosen_by_default
 from emulator.methods.splitting import Record, Watch
-from emulator.methods.training import Group, GroupRound, Waits, averaged, train_members
+from emulator.methods.training import Group, GroupRound, Waits, combined, train_members
 from emulator.methods.updates import SIMILARITY, STABILITY, TRIALS, note_similarity, note_trial, note_updates
 from emulator.registry import NoParams, Params, Scale
 from emulator.rng import stream
 from emulator.scenario.words import Count
-from emulator.world.world import Steps
+from emulator.world.world import Steps, StepsTo
 
 CLUSTERING = "clustering"  # what the server's computations are for
 
@@ -254,7 +254,7 @@ class Tree:
         if trained is not None:
             self.trained = True
             updates = {c: _difference(session, model, before) for c, model in trained.items()}
-            after = averaged(session, trained)
+            after = yield from self._combined(before, trained, Tag("model", t, cluster.number))
             cluster.watch.take(updates, params.local.params.step_size(t))
             reading: Reading = params.split_time(cluster.watch)
             note_updates(session, cluster.number, cluster.watch, reading, t)
@@ -272,7 +272,8 @@ class Tree:
         """Splits a cluster if it is time, and if there is anything to split."""
         session, finer = self._session, self._params.finer
         if self._params.misplaced is not None and (cluster.number, t) == (0, self._params.misplaced.round):
-            self._split(cluster, misplaced(session, self._params.misplaced), "misplaced", "", trained, after, t, 0)
+            wrong = misplaced(session, self._params.misplaced)
+            yield from self._split(cluster, wrong, "misplaced", "", trained, after, t, 0)
             return
         insist = finer is not None and t > finer.after and (finer.levels is None or cluster.finer < finer.levels)
         if not reading.ripe or len(cluster.watch.known) < 2 or (reading.agreed and not insist):
@@ -285,7 +286,8 @@ class Tree:
             yield session.world.serve(self.server, halves.flops + flops, Tag(CLUSTERING, t, cluster.number))
             if halves.like and halves.unlike and (push or not agreed):
                 layer = "all" if each.layer is None else session.lab.model_facts.layers[each.layer][0]
-                self._split(cluster, halves, "split", layer, trained, after, t, cluster.finer + int(push))
+                finer_now = cluster.finer + int(push)
+                yield from self._split(cluster, halves, "split", layer, trained, after, t, finer_now)
                 return
 
     def _split(
@@ -298,17 +300,26 @@ class Tree:
         after: Handle,
         t: int,
         finer: int,
-    ) -> None:
+    ) -> Steps:
         """Two clusters in place of one, each with the average of its own members' models, or of all.
 
         Who was never heard stays with the first.
         """
         cluster.split = True
         unheard = [c for c in cluster.members if c not in halves.like and c not in halves.unlike]
+        begun: list[tuple[Sequence[int], Handle]] = []
         for side in ([*halves.like, *unheard], halves.unlike):
             own = {c: model for c, model in trained.items() if c in side and self._params.children == "own"}
-            model = averaged(self._session, own) if own else after
-            self._grow(reason, sorted(side), model, t, finer, [cluster], layer, halves)
+            model = after
+            if own:
+                model = yield from self._combined(cluster.model, own, Tag("model", t, cluster.number))
+            begun.append((sorted(side), model))
+        for side, model in begun:
+            self._grow(reason, side, model, t, finer, [cluster], layer, halves)
+
+    def _combined(self, before: Handle, models: Mapping[int, Handle], tag: Tag) -> StepsTo[Handle]:
+        """What the server makes of members' models."""
+        return combined(self._session, self.server, self._params.combination, before, models, tag)
 
     def _try(self, cluster: Cluster, reading: Reading, t: int) -> None:
         """Notes how a cluster would be split now."""

@@ -237,7 +237,7 @@ class Servers:
         result: GroupResult | None = None
         for k in range(params.group_rounds):
             down = 0 if params.initial_model == "seed" and t == 1 and k == 0 else size
-            at = GroupRound(t, k, params.local, params.group_operation, self._memory, down, size)
+            at = GroupRound(*(t, k, params.local, params.group_operation, self._memory, down, size, params.combination))
             result = yield from params.training(self._session, group, model, at, waits)
             if result is None:
                 return None

@@ -23,6 +23,7 @@ import numpy as np
 import simpy
 from pydantic import Field
 
+from emulator.contracts.combining import Combination, ServerOptimiser
 from emulator.contracts.grouping import Aggregation, Sampling, Schedule
 from emulator.contracts.methods import GroupResult, MethodFacts, Waiting, methods
 from emulator.grouping.aggregation import SampledGroups
@@ -31,6 +32,7 @@ from emulator.grouping.view import Floats, group_view
 from emulator.learning.recipes import Handle
 from emulator.ledger import Tag
 from emulator.methods.cluster_models import one_cluster
+from emulator.methods.combining import ServerOptimisers, combine, optimiser_refused, refused, refused_at_cloud
 from emulator.methods.dividing import Dividing, divide
 from emulator.methods.estimators import learn
 from emulator.methods.forming import Positions, charge_formation, enquiry, form, until_somebody
@@ -63,6 +65,11 @@ class GroupedParams(GroupSlots):
         description="tiers of servers between the groups and the cloud that average too, each with rounds and a group operation",
     )
     aggregation: Aggregation = chosen_by_default("samples", "weights of the groups in the global model")
+    global_combination: Combination = chosen_by_default("mean", "how the cloud puts the models of groups together")
+    server_optimiser: ServerOptimiser = chosen_by_default("none", "what the cloud makes of the average of a round")
+    edge_optimiser: ServerOptimiser = chosen_by_default(
+        "none", "what a group's server makes of the average of a group round; each group has a state of its own"
+    )
     wait_for_members: Waiting = chosen_by_default("all", "how long a group waits for its members in a group round")
     wait_for_groups: Waiting = chosen_by_default("all", "how long the cloud waits for the groups of a round")
     dividing: Dividing | None = Field(
@@ -100,10 +107,25 @@ class GroupedParams(GroupSlots):
         if any(key in ("aggregator", "formation") for key, _ in found):
             return
         wanted, most = self.sampling.asked or 0, self.most_groups(scale)
+        heard = self.wait_for_groups(self.sampled(most), self.sampled(most)).wanted
+        yield from refused_at_cloud(self.global_combination, self.local, self.aggregation, heard)
+        for tier, how in self.tiers.items():
+            yield from refused(f"tiers.{tier}.combination", how.combination, self.local, how.group_operation)
+        for key in ("server_optimiser", "edge_optimiser"):
+            yield from optimiser_refused(key, getattr(self, key), self.local)
+        if self.dividing is not None and not self.server_optimiser.none:
+            yield "server_optimiser", "does not go with 'dividing': its state belongs to one global model; say 'none'"
+        if self.aggregator == CLOUD and not self.edge_optimiser.none:
+            yield "edge_optimiser", "groups are under the cloud, whose optimiser is 'server_optimiser'"
         if wanted > most:
             yield "sampling", f"{wanted} groups a round, but no more than {most} can be formed"
         elif not found:
             yield from self.beyond(self.taking_part(self.sizes(scale)[-1]), self.sampled(most))
+
+    def heard(self, members: int) -> int:
+        """See `GroupSlots.heard`."""
+        asked = self.taking_part(members)
+        return min(asked, self.wait_for_members(asked, self.wanted(asked)).wanted)
 
     def beyond(self, members: int, groups: int) -> Iterable[tuple[str, str]]:
         """Quorums that are never reached: no more than so many members of a group take part in a round, and so many groups."""
@@ -174,6 +196,7 @@ def grouped(session: Session, params: GroupedParams) -> Steps:
     headers = Headers(session, params) if params.training.plugin.facts.headers else None
     clusters = one_cluster(model, session.scenario.topology.client_count)
     trained = False  # whether any group came back so far
+    cloud, edges = ServerOptimisers(session, params.server_optimiser), ServerOptimisers(session, params.edge_optimiser)
     positions = Positions(session, params)
     for t in itertools.count(1):
         if params.dividing is not None and t == params.dividing.round + 1:
@@ -184,6 +207,7 @@ def grouped(session: Session, params: GroupedParams) -> Steps:
             if not groups or due or positions.changed():
                 positions.note()
                 groups = form(session, scheduled(session, params, t), t, estimates, clusters.of)
+                edges.forget()
                 check_groups(session, params, groups, t)
                 yield from charge_formation(session, params.formation, groups, t, estimates)
                 due = False
@@ -193,16 +217,19 @@ def grouped(session: Session, params: GroupedParams) -> Steps:
             return
         chosen, draws = sample(session, params, ready, t)
         first_bytes = 0 if params.initial_model == "seed" and t == 1 else full_bytes
-        rounds = [
-            GroupRound(t, k, params.local, params.group_operation, memory, full_bytes if k else first_bytes, full_bytes)
-            for k in range(params.group_rounds)
-        ]
+        first = GroupRound(
+            *(t, 0, params.local, params.group_operation, memory, first_bytes, full_bytes, params.combination, edges)
+        )
+        rounds = [first, *(replace(first, group_round=k, down_bytes=full_bytes) for k in range(1, params.group_rounds))]
         if params.tiers:
             model, results = yield from through_tiers(session, params, chosen, clusters.models[0], rounds, draws)
-            clusters = clusters.with_models({0: memory.end_round(model)} if results else {})
+            changed = {0: memory.end_round(model)} if results else {}
         else:
             results = yield from ask_groups(session, params, chosen, clusters.models, rounds)
-            clusters = clusters.with_models(average(session, params, chosen, results, draws, memory))
+            changed = yield from average(session, params, chosen, clusters.models, results, draws, memory, t)
+        for cluster, latest in changed.items():
+            changed[cluster] = yield from cloud.step(CLOUD, cluster, clusters.models[cluster], latest, Tag("model", t))
+        clusters = clusters.with_models(changed)
         trained = trained or bool(results)
         if session.end_round(t, clusters):
             check_trained(session, trained, "wait_for_members", "wait_for_groups")
@@ -213,16 +240,20 @@ def average(
     session: Session,
     params: GroupedParams,
     chosen: Sequence[Group],
+    before: Sequence[Handle],
     results: Mapping[int, GroupResult],
     draws: Draws,
     memory: RuleMemory,
-) -> dict[int, Handle]:
+    t: int,
+) -> StepsTo[dict[int, Handle]]:
     """The new models of those clusters of which a group came back."""
     models: dict[int, Handle] = {}
     for cluster in sorted({g.cluster for g in chosen if g.number in results}):
         own = {g.number: results[g.number] for g in chosen if g.cluster == cluster and g.number in results}
-        weights = weigh(params, own, draws)
-        models[cluster] = memory.end_round(session.lab.combine([r.model for r in own.values()], weights))
+        weights, back = weigh(params, own, draws), [result.model for result in own.values()]
+        tag = Tag("model", t)
+        latest = yield from combine(session, CLOUD, params.global_combination, before[cluster], back, weights, tag)
+        models[cluster] = memory.end_round(latest)
     return models
 
 
@@ -247,7 +278,9 @@ def through_tiers(
         return model, results
     weights = dict(zip(results, weigh(params, results, draws), strict=True))
     together = [sum(weights[number] for number in part.groups) for part in parts]
-    return session.lab.combine([part.model for part in parts], together), results
+    back, tag = [part.model for part in parts], Tag("model", rounds[0].round)
+    latest = yield from combine(session, CLOUD, params.global_combination, model, back, together, tag)
+    return latest, results
 
 
 def ask_groups(
@@ -358,12 +391,17 @@ def group_process(
     result: GroupResult | None = None
     waits = Waits(params.wait_for_members, params.wanted(len(group.members)), params.min_members)
     for at in rounds:
+        before = model
         result = yield from params.training(session, group, model, at, waits)
         if result is None:
             return None
         model = result.model
-    if result is not None and group.aggregator != server:
+        if at.optimisers is not None:
+            tag = Tag("model", at.round, group.number, at.group_round)
+            model = yield from at.optimisers.step(group.aggregator, group.number, before, model, tag)
+    assert result is not None
+    if group.aggregator != server:
         tag = Tag("model", rounds[-1].round, group.number)
-        came = yield from session.deliver(group.aggregator, server, result.model, rounds[-1].up_bytes, tag)
+        came = yield from session.deliver(group.aggregator, server, model, rounds[-1].up_bytes, tag)
         return None if came is None else replace(result, model=came)
-    return result
+    return replace(result, model=model)

@@ -21,7 +21,7 @@ from emulator.methods.forming import somebody
 from emulator.methods.limits import check_deadline, check_trained
 from emulator.methods.session import NOBODY_LEFT, Session
 from emulator.methods.slots import OneServer
-from emulator.methods.training import Group, averaged
+from emulator.methods.training import Group, combined
 from emulator.methods.waiting import gather
 from emulator.registry import Scale
 from emulator.scenario.words import Count
@@ -68,7 +68,8 @@ def ifca(session: Session, params: IfcaParams) -> Steps:
             return
         back = yield from _try_and_train(session, params, clusters.models, group, t)
         if len(back) >= params.min_members:
-            clusters, trained = _average(session, clusters, back, t), True
+            clusters = yield from _average(session, params, group.aggregator, clusters, back, t)
+            trained = True
         if session.end_round(t, clusters):
             check_trained(session, trained, "wait_for_members")
             return
@@ -92,7 +93,9 @@ def _try_and_train(
             return None
         chosen = int(np.argmin(fit[:, 0]))
         trained = yield from session.train(client, models[chosen], params.local, tag.with_purpose("training"))
-        return None if trained is None else (chosen, trained.model)
+        if trained is None:
+            return None
+        return chosen, session.sent(t, 0, client, models[chosen], trained.model)
 
     trips = {c: session.round_trip(c, group.aggregator, work(c), tag, down_bytes, size) for c in group.members}
     patience = params.wait_for_members(len(trips), len(trips))
@@ -100,7 +103,14 @@ def _try_and_train(
     return back if world.was_up(group.aggregator, started_s) else {}
 
 
-def _average(session: Session, clusters: Clusters, back: Mapping[int, tuple[int, Handle]], t: int) -> Clusters:
+def _average(
+    session: Session,
+    params: IfcaParams,
+    server: str,
+    clusters: Clusters,
+    back: Mapping[int, tuple[int, Handle]],
+    t: int,
+) -> StepsTo[Clusters]:
     """The clusters after a round: who chose which model, and the models averaged over those who did."""
     of = clusters.of.copy()
     of[list(back)] = [chosen for chosen, _ in back.values()]
@@ -108,7 +118,8 @@ def _average(session: Session, clusters: Clusters, back: Mapping[int, tuple[int,
     for cluster in range(len(clusters.models)):
         trained = {c: model for c, (chosen, model) in back.items() if chosen == cluster}
         if trained:
-            changed[cluster] = averaged(session, trained)
+            before, tag = clusters.models[cluster], Tag("model", t, cluster)
+            changed[cluster] = yield from combined(session, server, params.combination, before, trained, tag)
         members = np.flatnonzero(of == cluster)
         if t == 1 or not np.array_equal(members, np.flatnonzero(clusters.of == cluster)):
             session.note(CLUSTERS.name, cluster_row(cluster, members.tolist(), "choice", t, session.world.now))

@@ -270,6 +270,13 @@ class Session:
             wire.took(sender, receiver, model)
         return model
 
+    def sent(self, round: int, turn: int, client: int, before: Handle, after: Handle) -> Handle:  # noqa: A002
+        """What a client hands in or on that got a model and trained it: that model, unless an attack has it send another.
+
+        ``turn`` tells several trainings of a client in one round apart.
+        """
+        return after if self.attack is None else self.attack.trained(round, turn, client, before, after)
+
     def round_trip(
         self,
         client: int,

@@ -7,11 +7,13 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from emulator.contracts.combining import Combination
 from emulator.contracts.grouping import Formation
 from emulator.contracts.learning import LocalRule
 from emulator.contracts.methods import Estimator, MethodParams, Training, Waiting, estimators
 from emulator.contracts.world import GroupOperation
 from emulator.errors import quote_all, suggestion
+from emulator.methods.combining import refused
 from emulator.methods.wire import Encodings, problems_of
 from emulator.registry import Scale
 from emulator.scenario.words import Count
@@ -40,6 +42,7 @@ class OneServer(MethodParams):
     aggregator: Literal["cloud", "edge"] = Field("cloud", description="who averages: the cloud, or the only edge")
     local: LocalRule = chosen_by_default("sgd", "what a client does with a gradient")
     wait_for_members: Waiting = chosen_by_default("all", "how long the server waits for clients in a round")
+    combination: Combination = chosen_by_default("mean", "how the server puts the models of clients together")
     min_members: Count = Field(1, description="with fewer clients left, a round is given up")
     initial_model: Literal["weights", "seed"] = Field(
         "weights", description="'seed': clients draw the initial model themselves, so the first download has no bytes"
@@ -67,6 +70,7 @@ class OneServer(MethodParams):
             )
         elif enough < self.min_members:
             yield "wait_for_members", too_soon(enough, everybody, self.min_members, "'min_members'")
+        yield from refused("combination", self.combination, self.local, most=min(enough, everybody))
 
     def server(self, fleet: Fleet) -> str:
         """The node that averages."""
@@ -88,6 +92,7 @@ class GroupSlots(MethodParams):
     training: Training = chosen_by_default("parallel", "what happens inside a group")
     local: LocalRule = chosen_by_default("sgd", "what a client does with a gradient")
     group_operation: GroupOperation = chosen_by_default("none", "what members pay for working in a group")
+    combination: Combination = chosen_by_default("mean", "how a group's server puts its members' models together")
     min_members: Count = Field(1, description="a group with fewer members left gives up its round")
     initial_model: Literal["weights", "seed"] = Field(
         "weights", description="'seed': clients draw the initial model themselves, so the first download has no bytes"
@@ -130,6 +135,24 @@ class GroupSlots(MethodParams):
                 yield "min_members", f"with '{self.training.kind}' one member trains for all; leave it at 1"
         elif smallest <= here:
             yield from self.hindered(self.sizes(scale))
+        yield from self._not_combined(scale)
+
+    def _not_combined(self, scale: Scale) -> Iterable[tuple[str, str]]:
+        """Why a combination does not fit the groups; where sizes are not known before, the largest that is possible counts."""
+        if not self.combination.sums and not self.training.plugin.facts.combines:
+            message = (
+                f"'{self.training.kind}' training does not put members' models together by '{self.combination.kind}'"
+            )
+            yield "combination", f"{message}; say 'mean', or 'training: parallel'"
+            return
+        sizes = self.sizes(scale)
+        known = self.formation.kind == "all" and sizes[0] == min(self.places(scale))
+        most = self.heard(sizes[0] if known else sizes[-1])
+        yield from refused("combination", self.combination, self.local, self.group_operation, most)
+
+    def heard(self, members: int) -> int:
+        """How many members' models the server of a group of this size gets in a round, where nobody is lost."""
+        return self.taking_part(members)
 
     def sizes(self, scale: Scale) -> Sequence[int]:
         """Numbers of members that groups can have, as far as they are known before groups are formed: some, the largest last."""

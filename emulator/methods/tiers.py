@@ -15,11 +15,13 @@ from functools import partial
 
 from pydantic import Field
 
+from emulator.contracts.combining import Combination
 from emulator.contracts.methods import GroupResult, Patience
 from emulator.contracts.world import GroupOperation, Meeting
 from emulator.errors import suggestion
 from emulator.learning.recipes import Handle
 from emulator.ledger import GROUP_OPERATION, Tag
+from emulator.methods.combining import combine
 from emulator.methods.session import Session
 from emulator.methods.slots import chosen_by_default
 from emulator.methods.training import Group, GroupRound
@@ -41,6 +43,7 @@ class TierRounds(Params):
     group_operation: GroupOperation = chosen_by_default(
         "none", "what those right below a server of this tier pay for being averaged there"
     )
+    combination: Combination = chosen_by_default("mean", "how a server of this tier puts models together")
 
 
 @dataclass(frozen=True)
@@ -145,17 +148,20 @@ def _at_child(
                 yield from _operate(session, child, groups, below, how.group_operation, rounds[0], tag)
         if not enough or not world.was_up(child, started_s):
             return None
-        latest = averaged(session, below)
+        latest = yield from averaged(session, child, how.combination, model, below, tag)
         model = latest.model
     assert latest is not None
     back = yield from session.deliver(child, parent, latest.model, rounds[-1].up_bytes, tag)
     return None if back is None else replace(latest, model=back)
 
 
-def averaged(session: Session, parts: Sequence[Averaged]) -> Averaged:
-    """The average of several models by their samples."""
+def averaged(
+    session: Session, server: str, combination: Combination, before: Handle, parts: Sequence[Averaged], tag: Tag
+) -> StepsTo[Averaged]:
+    """Several models put together at a server that had sent out ``before``, by their samples."""
     total = sum(part.samples for part in parts)
-    model = session.lab.combine([part.model for part in parts], [part.samples / total for part in parts])
+    models, weights = [part.model for part in parts], [part.samples / total for part in parts]
+    model = yield from combine(session, server, combination, before, models, weights, tag)
     return Averaged(model, dict(itertools.chain.from_iterable(part.groups.items() for part in parts)))
 
 

@@ -14,12 +14,14 @@ from typing import TypeVar
 import numpy as np
 from pydantic import Field
 
+from emulator.contracts.combining import AVERAGED, Combination
 from emulator.contracts.learning import LocalRule
 from emulator.contracts.methods import GroupResult, TrainingFacts, Waiting, trainings
 from emulator.contracts.world import GroupOperation
 from emulator.learning.distillation import DistillationParams
 from emulator.learning.recipes import Handle, LocalTraining, Trained
 from emulator.ledger import Tag
+from emulator.methods.combining import ServerOptimisers, combine
 from emulator.methods.memory import RuleMemory
 from emulator.methods.privacy import Drawn
 from emulator.methods.session import ReceivedData, Session
@@ -73,6 +75,8 @@ class GroupRound:
     memory: RuleMemory
     down_bytes: int  # of a model on its way to a member; 0 where members make the initial model themselves from a seed
     up_bytes: int
+    combination: Combination = AVERAGED  # of the members' models
+    optimisers: ServerOptimisers | None = None  # of the groups' servers
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,7 @@ class Waits:
     least: int
 
 
-@trainings.register("parallel", facts=TrainingFacts(privacy=("client", "server", "distributed")))
+@trainings.register("parallel", facts=TrainingFacts(combines=True, privacy=("client", "server", "distributed")))
 def parallel(session: Session, group: Group, model: Handle, at: GroupRound, waits: Waits, params: NoParams) -> Steps:
     """Parallel: members receive the group's model, train side by side, and send it back for averaging by samples.
 
@@ -93,6 +97,7 @@ def parallel(session: Session, group: Group, model: Handle, at: GroupRound, wait
     does not wait, are left out; those who stay pay what the operation takes to go on without them.
     """
     asked = 0 if session.privacy is None else len(session.world.present(group.members, group.aggregator))
+    started_s = session.world.now
     trained = yield from train_members(session, group, model, at, waits)
     if trained is None:
         return None
@@ -100,9 +105,13 @@ def parallel(session: Session, group: Group, model: Handle, at: GroupRound, wait
     if session.privacy is not None and session.privacy.of_sums:
         least = max(waits.least, at.operation.least_members(asked))
         drawn = Drawn(group.aggregator, group.number, group.drawn_from, asked, least)
-        private = yield from session.privacy.average(trained, model, at.round, at.group_round, drawn)
-        return GroupResult(private, tuple(trained), int(samples.sum()))
-    return GroupResult(averaged(session, trained, samples), tuple(trained), int(samples.sum()))
+        result = yield from session.privacy.average(trained, model, at.round, at.group_round, drawn)
+    else:
+        tag = Tag("model", at.round, group.number, at.group_round)
+        result = yield from combined(session, group.aggregator, at.combination, model, trained, tag, samples)
+    if not session.world.was_up(group.aggregator, started_s):
+        return None
+    return GroupResult(result, tuple(trained), int(samples.sum()))
 
 
 def train_members(
@@ -128,11 +137,34 @@ def train_members(
     return {client: one.model for client, one in trained.items()}
 
 
+def as_sent(session: Session, at: GroupRound, client: int, before: Handle, one: Trained) -> Trained:
+    """What a client hands in that got ``before`` and trained it (see `Session.sent`), before it goes on its way."""
+    return one._replace(model=session.sent(at.round, at.group_round, client, before, one.model))
+
+
+def combined(
+    session: Session,
+    server: str,
+    combination: Combination,
+    before: Handle,
+    models: Mapping[int, Handle],
+    tag: Tag,
+    samples: np.ndarray | None = None,
+) -> StepsTo[Handle]:
+    """What a server makes of models of clients, to which it had sent ``before``; weights as those of `averaged`."""
+    weights = _shares(session, models, samples)
+    return (yield from combine(session, server, combination, before, list(models.values()), weights, tag))
+
+
 def averaged(session: Session, models: Mapping[int, Handle], samples: np.ndarray | None = None) -> Handle:
     """The average of clients' models, weighted by ``samples``; without them, by the clients' own."""
+    return session.lab.combine(list(models.values()), _shares(session, models, samples))
+
+
+def _shares(session: Session, models: Mapping[int, Handle], samples: np.ndarray | None) -> list[float]:
     held = session.lab.clients.samples[list(models)] if samples is None else samples
     total = int(held.sum())
-    return session.lab.combine(list(models.values()), [int(count) / total for count in held])
+    return [int(count) / total for count in held]
 
 
 def together(
@@ -152,6 +184,8 @@ def together(
         trained = {c: train(LocalTraining(model, c, *how, of(c), extra)) for c in asked}
     if session.privacy is not None:
         trained = {c: session.privacy.sent(one, model, c, at.round, at.group_round) for c, one in trained.items()}
+    if session.attack is not None:
+        trained = {c: as_sent(session, at, c, model, one) for c, one in trained.items()}
     if at.operation.plugin.facts.alone:
         yield crew.exchange(work, at.down_bytes, at.up_bytes, tag)
     else:
@@ -175,7 +209,8 @@ def side_by_side(
         if latest is None:
             return None
         how = (at.local, tag.with_purpose("training"), at.group_round, at.memory, group.received)
-        return (yield from session.train(client, latest, *how))
+        one = yield from session.train(client, latest, *how)
+        return None if one is None else as_sent(session, at, client, latest, one)
 
     def upload(client: int, one: Trained) -> StepsTo[Trained | None]:
         came = yield from session.deliver(names[client], server, one.model, at.up_bytes, tag)
@@ -256,7 +291,8 @@ def sequential(
             one = yield from session.train(client, latest, at.local, tag.with_purpose("training"), place, at.memory)
             if one is not None:
                 at.memory.keep(client, one.own)
-                holders.append((names[client], one.model, (*passed, client)))
+                sent = session.sent(at.round, place, client, latest, one.model)
+                holders.append((names[client], sent, (*passed, client)))
     if params.ring and len(holders) > 1:
         first = holders[1][0]
         latest = yield from hand_on(first)

@@ -141,13 +141,18 @@ def _of_disturbances(scenario: Scenario) -> Iterator[tuple[Path_, str]]:
 def _of_attacks(scenario: Scenario) -> Iterator[tuple[Path_, str]]:
     """Attacks on groups, where the method has none in which clients train on their own labels."""
     attack, method = scenario.attacks, scenario.method
-    if attack is None or not attack.plugin.facts.groups:
+    if attack is None:
         return
-    if "formation" not in type(method.params).model_fields:
+    if attack.plugin.facts.models and method.plugin.facts.central:
+        message = f"'{attack.kind}' attackers send poisoned models, and with method '{method.kind}' clients send none"
+        yield ("attacks",), f"{message}; take one in which they train, such as 'fedavg'"
+        return
+    by_group = attack.plugin.facts.groups or getattr(attack.params, "superclients", None) is not None
+    if by_group and "formation" not in type(method.params).model_fields:
         message = f"'{attack.kind}' attackers sit in groups, and method '{method.kind}' forms none"
         yield ("attacks",), f"{message}; take one that does, such as 'fedseq' or 'fedavg'"
         return
-    for _, training in choices(method.params):
+    for _, training in choices(method.params) if attack.plugin.facts.groups else ():
         if isinstance(training, TrainingChoice) and training.plugin.facts.headers:
             message = f"'{attack.kind}' swaps labels in local training, and with '{training.kind}' headers alone"
             yield ("attacks",), f"{message} train, on what others distilled; take 'sequential' or 'parallel' training"

@@ -102,6 +102,10 @@ def problems_of(scenario: Scenario) -> Iterator[tuple[Path_, str]]:
         ):
             what = "learns more of clients' data than numbers of labels, outside of 'privacy'"
             yield place, f"'{chosen.kind}' {what}; take 'random' groups, or a rule that works on label counts"
+    combination = getattr(params, "combination", None)
+    if at != "client" and combination is not None and not combination.sums:
+        message = f"'privacy.at: {at}' is about the mean of clipped updates; take 'mean', or say 'client'"
+        yield ("method", "combination"), message
     if getattr(params, "dividing", None) is not None:
         yield ("method", "dividing"), "reads clients' models outside of 'privacy'; leave it out"
     yield from _of_operation(privacy, getattr(params, "group_operation", None))
@@ -123,7 +127,7 @@ def _why(able: tuple[Privately, ...], at: str) -> str:
 
 def _of_operation(privacy: Privacy, operation: GroupOperationChoice | None) -> Iterator[tuple[Path_, str]]:
     chosen = [] if operation is None else [each for _, each in choices(operation)]
-    sums = any(isinstance(each, GroupOperationChoice) and each.plugin.facts.sums for each in chosen)
+    sums = any(isinstance(each, GroupOperationChoice) and each.sums_only for each in chosen)
     place = ("method", "group_operation")
     if privacy.at == "distributed" and not sums:
         yield place, "shares of noise protect nobody whose update is seen alone; say 'secure-aggregation'"

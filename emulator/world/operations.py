@@ -118,7 +118,9 @@ def none(at: Meeting, params: NoParams) -> OperationCost:
 
 
 @group_operations.register(
-    "secure-aggregation", SecureAggregationParams, GroupOperationFacts(least=_least_of_protocol, sums=True)
+    "secure-aggregation",
+    SecureAggregationParams,
+    GroupOperationFacts(least=_least_of_protocol, sums_only=lambda params: True),
 )
 def secure_aggregation(at: Meeting, params: SecureAggregationParams) -> OperationCost:
     """Secure aggregation (Bonawitz et al., CCS 2017): a quadratic curve (S2 Eq. 5), or the steps of the protocol.
@@ -151,7 +153,11 @@ def _least_of_all(size: int, params: SumParams) -> int:
     return max(operation.least_members(size) for operation in params.of)
 
 
-@group_operations.register("sum", SumParams, GroupOperationFacts(least=_least_of_all))
+def _any_sums(params: SumParams) -> bool:
+    return any(operation.sums_only for operation in params.of)
+
+
+@group_operations.register("sum", SumParams, GroupOperationFacts(least=_least_of_all, sums_only=_any_sums))
 def sum_of(at: Meeting, params: SumParams) -> OperationCost:
     """Several operations, one after another."""
     costs = [operation(at) for operation in params.of]

@@ -180,6 +180,25 @@ def group_operation(said: Sequence[str]) -> None:
     assert set(masks["bytes"]) == {3 * 32}
 
 
+@of("Combination")
+def combination(said: Sequence[str]) -> None:
+    rows = load_run("bounded").ledger.query("what == 'combination'")
+    assert sorted(rows["who"]) == ["edge-0"] * 6 + ["edge-1"] * 6
+    received = extend.Received(np.zeros(2), [np.ones(2), 3 * np.ones(2), -9 * np.ones(2)], np.full(3, 1 / 3))
+    found = extend.combinations["median-norm"].function(received, extend.NoParams())
+    assert np.allclose(found, (1 + 3 - 3) / 3)
+
+
+@of("Server optimiser")
+def server_optimiser(said: Sequence[str]) -> None:
+    rows = load_run("signed").ledger.query("what == 'server-optimiser'")
+    assert rows["who"].tolist() == ["cloud"] * 3
+    step = extend.server_optimisers["sign-step"]
+    after, (kept,) = step.function(np.zeros(2), np.array([5.0, -1.0]), [np.zeros(2)], step.params())
+    assert after.tolist() == [0.01, -0.01]
+    assert np.allclose(kept, [0.5, -0.1])
+
+
 @of("Waiting")
 def waiting(said: Sequence[str]) -> None:
     ledger = load_run("late").ledger

@@ -161,6 +161,10 @@ CHANGES = [
     ("method.training=parallel", False),
     ("method.aggregation=stabilised", False),
     ("method.group_operation=none", False),
+    ("method.combination=median", False),
+    ("method.global_combination=median", False),
+    ("method.server_optimiser=adam", False),
+    ("method.edge_optimiser=momentum", False),
     ("method.initial_model=seed", False),
     ("stop.rounds=9", False),
     ("stop.time=1 h", False),
@@ -203,6 +207,7 @@ INSTEAD = {  # what other keys say otherwise
     "topology.tiers=[{name: edge, count: 2}, {name: gateway, count: 4}]": ["topology.edges=null"],
     "topology.servers=[{name: left}, {name: right}]": ["topology.edges=null"],
     "topology.fleet=ten-devices": ["topology.clients=null"],
+    "method.combination=median": ["method.group_operation=none"],
     "method.tiers={region: {rounds: 2}}": [
         "topology.edges=null",
         "topology.tiers=[{name: region, count: 1}, {name: edge, count: 2}]",

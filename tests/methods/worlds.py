@@ -26,8 +26,9 @@ from emulator.errors import ScenarioError
 from emulator.learning.distillation import DistillationParams
 from emulator.learning.lab import Subject
 from emulator.learning.memo import Memo, RunMemory
-from emulator.learning.recipes import Distilled, Handle, LocalTraining, Trained
+from emulator.learning.recipes import Distilled, Handle, LocalTraining, Trained, VectorFunction
 from emulator.learning.timing import TimingLab
+from emulator.learning.vector_functions import Poisoned
 from emulator.registry import Params, Registry
 from emulator.rng import stream
 from emulator.scenario import Loaded
@@ -138,6 +139,14 @@ class WitnessLab(BlindLab):
     def combine(self, vectors: Sequence[Handle], weights: Sequence[float]) -> Handle:
         self._use(vectors, None)
         return vectors[0] if len(vectors) == 1 else Handle("combined")
+
+    def apply(self, function: VectorFunction, vectors: Sequence[Handle]) -> tuple[Handle, ...]:
+        if isinstance(function, Poisoned):  # an attacker's own work, made into something else before it is sent
+            sent = Handle("work")
+            self._made |= {sent: self._made[vectors[1]]} if vectors[1] in self._made else {}
+            return (sent,)
+        self._use(vectors, None)
+        return tuple(Handle("applied") for _ in range(function.outputs))
 
     def measure_all(self, measurement: MeasurementChoice | str, subjects: Iterable[Subject]) -> list[np.ndarray]:
         def looked_at() -> Iterator[Subject]:
@@ -385,10 +394,47 @@ def method(draw: st.DrawFn, preset: str, clients: int, edges: int) -> dict[str, 
     if not parallel:
         del optional["group_operation"], optional["wait_for_members"]
     known = {key: value for key, value in optional.items() if key in fields}
-    drawn = draw(st.fixed_dictionaries({}, optional=known))
-    if drawn.get("group_operation", given.get("group_operation", "none")) != "none" and "encodings" in drawn:
-        drawn["encodings"] = {**drawn["encodings"], "client": {"up": ["delta", "random-k"]}}
-    return found | drawn
+    found |= draw(st.fixed_dictionaries({}, optional=known))
+    if found.get("group_operation", given.get("group_operation", "none")) != "none" and "encodings" in found:
+        found["encodings"] = {**found["encodings"], "client": {"up": ["delta", "random-k"]}}
+    return found | draw(combining(given, fields, found))
+
+
+@st.composite
+def combining(
+    draw: st.DrawFn, given: Mapping[str, Any], fields: Mapping[str, Any], found: Mapping[str, Any]
+) -> dict[str, Any]:
+    """How servers put models together, and what they make of the average, where the rest of the method lets them."""
+    local = given.get("local")
+    if (local["kind"] if isinstance(local, dict) else local) in ("scaffold", "feddyn") or draw(st.booleans()):
+        return {}
+    sums = found.get("group_operation", given.get("group_operation", "none")) == "secure-aggregation"
+    able = {
+        "combination": not sums and given.get("training", "parallel") == "parallel",
+        "global_combination": True,
+        "server_optimiser": "dividing" not in given,
+        "edge_optimiser": given.get("aggregator") != "cloud",
+    }
+    chosen = {}
+    for key in (key for key, fits in able.items() if fits and key in fields):
+        slot = "server optimiser" if key.endswith("optimiser") else "combination"
+        name = draw(st.sampled_from(Registry.by_slot[slot].names()))
+        limits = {"attackers": st.just(0), "norm": st.floats(0.1, 10), "iterations": st.integers(1, 3)}
+        chosen |= {key: draw(kind_of(slot, name, limits))} if draw(st.booleans()) else {}
+    return chosen
+
+
+@st.composite
+def attacks(draw: st.DrawFn, fields: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What malicious clients send, in methods in which clients train."""
+    kinds = [name for name in Registry.by_slot["attack"].names() if Registry.by_slot["attack"][name].facts.models]
+    kind = draw(st.sampled_from((None, None, *kinds)))
+    if kind is None:
+        return None
+    share = st.floats(0.5, 1.0)
+    if "formation" in fields and draw(st.booleans()):
+        return {"kind": kind, "superclients": draw(share), "clients": draw(share)}
+    return {"kind": kind, "share": draw(share)}
 
 
 @st.composite
@@ -500,6 +546,7 @@ def movement(draw: st.DrawFn, clients: int, edges: int) -> dict[str, Any]:
 def worlds(draw: st.DrawFn, preset: str) -> str:
     """A scenario: a small fleet that plays a preset for a few rounds, and what goes wrong in it."""
     given = presets()[preset]
+    fields = Registry.by_slot["method"][given["kind"]].params.model_fields
     flat = given.get("aggregator", "cloud") == "cloud"
     clients = draw(st.integers(2, 12))
     gossips = presets()[preset]["kind"] == "gossip"
@@ -540,6 +587,7 @@ def worlds(draw: st.DrawFn, preset: str) -> str:
         "topology": topology,
         "method": draw(method(preset, clients, edges)) | draw(averaging(preset, tiers)),
         "faults": draw(faults(clients, tiers, dedicated)),
+        "attacks": None if given["kind"] == "centralized" else draw(attacks(fields)),
         "stop": draw(st.sampled_from(stops)),
         "evaluate": {"every": draw(st.integers(1, 2))},
     }

@@ -1,7 +1,8 @@
 """What malicious clients do, one attack a file.
 
-An attack is made once for a run and is told what happens in it. It may poison what clients train on (`Lab.poison`) and measure
-models (`Lab.measure`); it takes no emulated time and moves no bytes, so a run differs from a clean one by what is learned alone.
+An attack is made once for a run and is told what happens in it. It may poison what clients train on (`Lab.poison`), have them
+send other models than they trained (`Attack.trained`) and measure models (`Lab.measure`); it takes no emulated time and moves no
+bytes, so a run differs from a clean one by what is learned alone.
 
 What an attack declares about itself is a `emulator.contracts.methods.AttackFacts`.
 """
@@ -22,6 +23,13 @@ class Attack:
 
     def formed(self, groups: Sequence[Group]) -> None:
         """Groups were formed, from all clients; they are about to train."""
+
+    def trained(self, round: int, turn: int, client: int, before: Handle, after: Handle) -> Handle:  # noqa: A002
+        """A client has made ``after`` of the model ``before`` that it got; returns the model that it hands in or on.
+
+        ``turn`` tells several trainings of a client in one round apart.
+        """
+        return after
 
     def handed_on(self, round: int, client: int, model: Handle) -> None:  # noqa: A002
         """In a chain, a client has received a model from another client, and is about to train it."""

@@ -22,6 +22,7 @@ from emulator.contracts.methods import AttackFacts, attacks
 from emulator.errors import InputError
 from emulator.learning.recipes import Swaps
 from emulator.methods.attacks import Attack
+from emulator.methods.attacks.attackers import Share, in_groups
 from emulator.registry import Params, Scale
 from emulator.rng import stream
 from emulator.tables import Table
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 ATTACKERS = Table("attackers", ("client", "group", "swaps"))  # who attacks
 
-Share = Annotated[float, Field(ge=0, le=1)]
 Label = Annotated[int, Field(ge=0)]
 Pair = Annotated[tuple[Label, Label], Field(strict=False)]
 
@@ -77,12 +77,7 @@ class LabelFlip(Attack):
         """Draws the attackers, when groups are first formed. Raises `InputError` where the shares are too small for one."""
         if self._swaps is not None:
             return
-        group_of = self._drawn(groups)
-        params = self._params
-        if not group_of and params.superclients and params.clients:
-            largest = max(len(group.members) for group in groups)
-            message = f"the shares make no attacker in {len(groups)} groups of up to {largest} clients"
-            raise InputError(f"{message}; give larger 'superclients' or 'clients'", "attacks")
+        group_of = in_groups(self._session.seed, groups, self._params.superclients, self._params.clients)
         self._swaps = {client: self._pairs_of(client) for client in sorted(group_of)}
         self._session.lab.poison(self._swaps)
         for client, pairs in self._swaps.items():
@@ -93,23 +88,6 @@ class LabelFlip(Attack):
         """How many clients attack, and which."""
         attackers = list(self._swaps or ())
         return {"kind": "label-flip", "attackers": len(attackers), "clients": attackers}
-
-    def _drawn(self, groups: Sequence[Group]) -> dict[int, int]:
-        """The attackers, with the number of each one's group."""
-        params = self._params
-        if len(groups) == 1:
-            malicious, share = list(groups), params.superclients * params.clients
-        else:
-            malicious, share = self._first(groups, params.superclients, "groups"), params.clients
-        return {
-            client: group.number for group in malicious for client in self._first(group.members, share, group.number)
-        }
-
-    def _first(self, all_of: Sequence[Any], share: float, name: str | int) -> list[Any]:
-        """A share of these, drawn from a stream of this name: the first ones in a random order."""
-        order = stream(self._session.seed, "attack", name).permutation(len(all_of))
-        count = int(share * len(all_of) + 0.5 + 1e-9)  # 0.3 · 0.5 is a little less than 0.15
-        return [all_of[i] for i in order[:count].tolist()]
 
     def _pairs_of(self, client: int) -> Swaps:
         pairs = self._params.swap
