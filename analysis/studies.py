@@ -44,6 +44,8 @@ GROUPS = {
 }  # fmt: skip
 # Of clustered learning: metrics of the last evaluation, and what the run folder tells of its clusters.
 CLUSTERED = (*CLUSTER_METRICS, "clustering_rounds", "weights_kept")
+# Of the last evaluation, where clients fine-tune before a test (evaluate.personal).
+PERSONAL = ("served_accuracy", "personal_accuracy", "personal_lowest")
 # What reaching the target took, and where an evaluation has it.
 TO_TARGET = {
     "round_to_target": "round", "time_to_target_s": "time_s", "bytes_to_target": "bytes_total",
@@ -195,7 +197,11 @@ def per_run(results: StudyResults) -> pd.DataFrame:
         row: dict[str, Any] = {c: first[c] for c in _identifying(results.table)}
         row |= {"final_accuracy": float(last["accuracy"]), "best_accuracy": float(run["accuracy"].max())}
         row |= {column: float(last.get(column, math.nan)) for column in (*FINAL, *GROUPS, *CLUSTERED)}
-        row |= {column: float(last[column]) for column in (LAST_ROUNDS, DROP, AT_BUDGET) if column in results.table}
+        row |= {
+            column: float(last[column])
+            for column in (LAST_ROUNDS, DROP, AT_BUDGET, *PERSONAL)
+            if column in results.table
+        }
         if results.target is not None:
             reach: Mapping[str, Any] = first_reach(run, results.target) or {}
             row |= {name: float(reach.get(column, math.nan)) for name, column in TO_TARGET.items()}
@@ -224,7 +230,7 @@ def summarise(results: StudyResults) -> pd.DataFrame:
         row |= {column: group[column].iloc[0] for column in _tuned(runs)}
         row["seeds"] = len(group)
         quantities = ["final_accuracy", "best_accuracy", *FINAL, *GROUPS, *CLUSTERED]
-        quantities += [column for column in (LAST_ROUNDS, AT_BUDGET, DROP) if column in runs]
+        quantities += [column for column in (LAST_ROUNDS, AT_BUDGET, DROP, *PERSONAL) if column in runs]
         if results.target is not None:
             row |= {"target_accuracy": results.target, "reached": int(group["round_to_target"].notna().sum())}
             quantities += TO_TARGET

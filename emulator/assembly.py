@@ -93,10 +93,12 @@ def batch_sizes(scenario: Scenario) -> Iterator[tuple[str, int]]:
 def state_vectors(local: LocalRuleChoice) -> int:
     """How many vectors of the model's size a device keeps for a local rule beside weights and gradients.
 
-    One for momentum; the received weights, where a step looks at more than the gradient; the two states of a rule with memory.
+    One for momentum, or those of the optimiser; the received weights, where a step looks at more than the gradient; the two
+    states of a rule with memory.
     """
     rule = local()
-    return (local.params.momentum > 0) + (rule.step_flops > 0) + 2 * (rule.remember is not None)
+    optimiser, beside = rule.optimiser, rule.step_flops > rule.optimiser.step_flops
+    return (local.params.momentum > 0) + optimiser.vectors + beside + 2 * (rule.remember is not None)
 
 
 def network_of(scenario: Scenario, env: simpy.Environment, traces: Played, disturbed: Disturbances) -> Network:

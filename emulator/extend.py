@@ -64,18 +64,23 @@ from emulator.contracts.grouping import (
 from emulator.contracts.learning import (
     DataSet,
     DataSetFacts,
+    LocalOptimiser,
     LocalParams,
     LocalRule,
     MeasurementFacts,
     Model,
+    Optimiser,
     Partition,
     PartitionFacts,
+    RateSchedule,
     Rule,
     data_sets,
     local_rules,
     measurements,
     models,
+    optimisers,
     partitions,
+    rate_schedules,
 )
 from emulator.contracts.methods import (
     AttackFacts,
@@ -165,6 +170,7 @@ __all__ = [  # noqa: RUF022 (by slot)
     # Fields that choose from a slot.
     "DataSet", "Partition", "Model", "LocalRule", "Estimator", "Distance", "Formation", "Sampling", "Aggregation",
     "Schedule", "Training", "GroupOperation", "Waiting", "SplitTime", "Bipartition", "TraceFormat", "TraceGenerator",
+    "LocalOptimiser", "RateSchedule",
     # Methods.
     "methods", "MethodFacts", "MethodParams", "OneServer", "GroupSlots", "Session", "Steps", "StepsTo", "World", "Handle",
     "Models", "Metrics", "Clusters", "Tag", "Table", "CLOUD", "client_name", "edge_name", "NOBODY_LEFT", "RuleMemory",
@@ -186,8 +192,8 @@ __all__ = [  # noqa: RUF022 (by slot)
     "SampledGroups",
     # Data sets and partitions.
     "data_sets", "partitions", "DataSetFacts", "PartitionFacts", "ArraySet", "Outline", "sample_array", "ClusteredParts",
-    # Models and local updates.
-    "models", "local_rules", "LocalParams", "Rule",
+    # Models, local updates, optimisers and learning-rate schedules.
+    "models", "local_rules", "LocalParams", "Rule", "optimisers", "Optimiser", "rate_schedules",
     # Measurements of models.
     "measurements", "MeasurementFacts", "MeasuredModels", "Samples",
     # Group operations, and the devices that do them.

@@ -176,7 +176,8 @@ def threshold(run: Run) -> tuple[str, float] | None:
     method = run.scenario.get("method", {})
     split_time, local = method.get("split_time", {}), method.get("local", {})
     epsilon, rate = split_time.get("epsilon"), local.get("learning_rate")
-    if local.get("learning_rate_decay", 1.0) != 1.0 or epsilon is None or rate is None:
+    varies = local.get("learning_rate_decay", 1.0) != 1.0 or "schedule" in local
+    if varies or epsilon is None or rate is None:
         return None
     return "the mean" if split_time.get("members") == "mean" else "every member", float(epsilon) * float(rate)
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, cast
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from emulator.conformance import Facts
 from emulator.contracts.values import short
-from emulator.registry import Choice, Chosen, Params, Registry
+from emulator.registry import Choice, Chosen, Params, Registry, choices
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -188,6 +189,72 @@ Direction = Callable[["Tensor", "Tensor", "Tensor", "Tensor", "Tensor"], "Tensor
 Remember = Callable[["Tensor", "Tensor", "Tensor", "Tensor", float], "Tensor"]
 
 
+# The movement of a step, from (direction, state, *numbers of the step); it changes the state in place.
+Move = Callable[..., "Tensor"]
+
+
+@dataclass(frozen=True)
+class Optimiser:
+    """How the direction of a step becomes a movement: ``weights -= η · move(direction, state, *numbers(step))``.
+
+    ``state`` are so many ``vectors`` of the model's size, zero at the beginning of every local training. ``numbers`` of a step,
+    which counts from 1 in every training, are what does not depend on vectors; they reach ``move`` as tensors that
+    broadcast, because clients side by side are at different steps. ``move`` works element by element and gives 0 where all
+    directions were 0. Without it, the direction is the movement.
+    ``decoupled``: weight decay acts on the weights (``weights -= η · decay · weights``) and not on the gradient.
+    """
+
+    move: Move | None = None
+    numbers: Callable[[int], Sequence[float]] = lambda step: ()
+    vectors: int = 0
+    step_flops: int = 0  # floating-point operations of a step for each parameter
+    decoupled: bool = False
+
+
+class OptimiserMaker(Protocol):
+    """Makes an optimiser from its parameters."""
+
+    def __call__(self, params: Any, /) -> Optimiser: ...
+
+
+class OptimiserChoice(Chosen[Params, OptimiserMaker, Facts]):
+    """An optimiser of local training."""
+
+    slot = "optimiser"
+
+    def __call__(self) -> Optimiser:
+        """The optimiser."""
+        optimiser = self.plugin.function(self.params)
+        if not isinstance(optimiser, Optimiser):
+            raise self.broken(f"it must give an Optimiser, and gives {short(optimiser)}")
+        return optimiser
+
+
+class RateScheduleRule(Protocol):
+    """By what the step size is multiplied in a global round; rounds count from 1."""
+
+    def __call__(self, round: int, params: Any, /) -> float: ...  # noqa: A002
+
+
+class RateScheduleChoice(Chosen[Params, RateScheduleRule, Facts]):
+    """A learning-rate schedule."""
+
+    slot = "learning-rate schedule"
+
+    def __call__(self, round: int) -> float:  # noqa: A002
+        """By what the step size is multiplied in this round, which counts from 1."""
+        factor = self.plugin.function(round, self.params)
+        if isinstance(factor, bool) or not isinstance(factor, float | int) or not 0 < factor < math.inf:
+            raise self.broken(f"it must give a number above 0, and gives {short(factor)} in round {round}")
+        return float(factor)
+
+
+optimisers: Registry[OptimiserMaker, Facts] = Registry(OptimiserChoice, "emulator.learning.optimisers")
+rate_schedules: Registry[RateScheduleRule, Facts] = Registry(RateScheduleChoice, "emulator.learning.rates")
+LocalOptimiser = Annotated[OptimiserChoice, Choice("optimiser")]
+RateSchedule = Annotated[RateScheduleChoice, Choice("learning-rate schedule")]
+
+
 @dataclass(frozen=True)
 class Rule:
     """A local update rule. With ``remember`` the rule has state, and the server keeps the mean change of the clients' states:
@@ -205,6 +272,9 @@ class Rule:
     )
     # Trains the last layer alone: all before it keeps its values and works as in a test (no dropout, settled statistics).
     classifier_only: bool = False
+    optimiser: Optimiser = (
+        Optimiser()
+    )  # the one that the parameters choose, whose operations `step_flops` then counts too
 
 
 class LocalParams(Params):
@@ -225,10 +295,29 @@ class LocalParams(Params):
     clip: Annotated[float, Field(gt=0)] | None = Field(
         None, description="largest norm of a gradient; longer ones are scaled down"
     )
+    optimiser: LocalOptimiser = Field(
+        {"kind": "sgd"},
+        validate_default=True,
+        description="how the direction of a step becomes a movement of the weights",
+    )
+    schedule: RateSchedule = Field(
+        {"kind": "constant"}, validate_default=True, description="by what the step size is multiplied in a global round"
+    )
+    smoothing: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.0, description="label smoothing: share of every label that is spread evenly over all labels"
+    )
+
+    @model_serializer(mode="wrap")
+    def _as_it_was(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Keys of trainings that were there before these fields stay as they are.
+        said: dict[str, Any] = dump(self)
+        plain = {"optimiser": {"kind": "sgd"}, "schedule": {"kind": "constant"}, "smoothing": 0.0}
+        return {key: value for key, value in said.items() if key not in plain or value != plain[key]}
 
     def step_size(self, round: int) -> float:  # noqa: A002
         """η in this global round (the first is 1; before it, as in it)."""
-        return self.learning_rate * self.learning_rate_decay ** max(0, round - 1)
+        since = max(0, round - 1)
+        return self.learning_rate * self.learning_rate_decay**since * self.schedule(since + 1)
 
 
 class LocalUpdate(Protocol):
@@ -243,11 +332,30 @@ class LocalRuleChoice(Chosen[LocalParams, LocalUpdate, Facts]):
     slot = "local update"
 
     def __call__(self) -> Rule:
-        """The rule."""
+        """The rule, with its optimiser."""
         rule = self.plugin.function(self.params)
         if not isinstance(rule, Rule):
             raise self.broken(f"it must give a Rule, and gives {short(rule)}")
-        return rule
+        optimiser = self.params.optimiser()
+        if optimiser.move is None:
+            return rule
+        return replace(rule, optimiser=optimiser, step_flops=rule.step_flops + optimiser.step_flops)
+
+    def identity(self) -> dict[str, Any]:
+        """See `Chosen.identity`; with the code of choices within, where that is not part of the emulator."""
+        code = [each.plugin.code(each.params) for _, each in choices(self.params)]
+        return {**super().identity(), **({"codes": code} if any(code) else {})}
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """What does not go together in the rule and its parameters: pairs of a key and a message."""
+        how = self.params.optimiser
+        if how.kind == "sgd":
+            return
+        if self.params.momentum:
+            yield "momentum", f"is that of 'sgd'; '{how.kind}' has parameters of its own"
+        if self().remember is not None:
+            what = f"'{self.kind}' remembers what plain steps add up to, and those of '{how.kind}' are no such steps"
+            yield "optimiser", f"{what}; take 'sgd'"
 
 
 Subjects = Literal["nothing", "test", "public", "client", "everybody"]

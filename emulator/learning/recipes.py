@@ -45,9 +45,9 @@ class LocalTraining(NamedTuple):
 
     The order of the batches of an epoch depends on seed, client, round and the epoch's number in the round alone. ``turn`` counts
     the trainings of this client in this round: epochs are numbered on from one turn to the next, so two turns of E epochs in a
-    row equal one of 2E, and two turns from the same model differ. ``memory`` is what a rule with memory starts from: the shared
-    state and the client's own. Several clients in place of one: their samples in one place. ``extra`` is distilled data of
-    others, on which the client trains as on its own.
+    row equal one of 2E, and two turns from the same model differ. Turn -1 is fine-tuning before a test. ``memory`` is what a rule
+    with memory starts from: the shared state and the client's own. Several clients in place of one: their samples in
+    one place. ``extra`` is distilled data of others, on which the client trains as on its own.
     """
 
     model: Handle

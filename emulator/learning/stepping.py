@@ -27,13 +27,16 @@ class Update:
         self._step_size = self._params.step_size(job.round)
         self.vectors = vectors
         self._mask = mask
-        self.velocity = torch.zeros_like(vectors[0]) if self._params.momentum else None
+        self._optimiser = self._rule.optimiser
+        kept = self._optimiser.vectors if self._optimiser.move is not None else self._params.momentum > 0
+        self.state = [torch.zeros_like(vectors[0]) for _ in range(kept)]  # of the optimiser; by momentum, the velocity
+        self.steps = [0]  # of each copy, in its training so far
 
     @torch.no_grad()
     def step(self, weights: Tensor, gradient: Tensor, by_copy: Callable[[Tensor], list[Tensor]]) -> None:
         """Moves ``weights``; ``by_copy`` gives views [copies, values] that together are a vector."""
-        params = self._params
-        if params.weight_decay:
+        params, optimiser = self._params, self._optimiser
+        if params.weight_decay and not optimiser.decoupled:
             gradient.add_(weights, alpha=params.weight_decay)
         if self._mask is not None:
             gradient.mul_(self._mask)  # before it is clipped: what does not move has no length
@@ -47,20 +50,38 @@ class Update:
         direction = self._rule.direction(gradient, weights, anchor, shared, own)
         if self._mask is not None:
             direction = direction * self._mask
-        if self.velocity is not None:
-            direction = self.velocity.mul_(params.momentum).add_(direction)
+        if optimiser.move is not None:
+            self._move(weights, direction, by_copy)
+            return
+        for velocity in self.state:
+            direction = velocity.mul_(params.momentum).add_(direction)
         weights.sub_(direction, alpha=self._step_size)
 
+    def _move(self, weights: Tensor, direction: Tensor, by_copy: Callable[[Tensor], list[Tensor]]) -> None:
+        """A step by an optimiser other than SGD."""
+        optimiser, decay = self._optimiser, self._params.weight_decay
+        assert optimiser.move is not None
+        if decay and optimiser.decoupled:
+            weights.sub_(weights if self._mask is None else weights * self._mask, alpha=self._step_size * decay)
+        self.steps = [step + 1 for step in self.steps]
+        numbers = [
+            weights.new_tensor(each).unsqueeze(1) for each in zip(*map(optimiser.numbers, self.steps), strict=True)
+        ]
+        for views in zip(*map(by_copy, (weights, direction, *self.state)), strict=True):
+            views[0].sub_(optimiser.move(views[1], views[2:], *numbers), alpha=self._step_size)
 
-def loss_gradient(scores: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+
+def loss_gradient(scores: Tensor, y: Tensor, weight: Tensor, smoothing: float = 0.0) -> Tensor:
     """The gradient of the weighted sum of cross-entropies, by scores [copies, n, classes], for weights [copies, n].
 
-    ``y`` are labels [copies, n], or soft targets [copies, n, classes].
+    ``y`` are labels [copies, n], or soft targets [copies, n, classes]; ``smoothing`` of each is spread over all labels.
     """
     soft = y if y.is_floating_point() else nn.functional.one_hot(y, scores.shape[2])
+    if smoothing:
+        soft = soft * (1 - smoothing) + smoothing / scores.shape[2]
     shares = scores.softmax(2)
     if y.is_floating_point():
-        shares = shares * y.sum(2, keepdim=True)
+        shares = shares * soft.sum(2, keepdim=True)
     return shares.sub_(soft).mul_(weight.unsqueeze(2))
 
 

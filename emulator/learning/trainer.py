@@ -232,7 +232,7 @@ class Trainer:
                 self._place.seed(drawn.generator.initial_seed())
             (x,), (y,) = fetch(self.data.x, self.data.y, batch[None], [drawn.extra], [job.swaps])
             try:
-                gradient = self._gradient_alone(program, x, y, drawn.generator, only)
+                gradient = self._gradient_alone(program, x, y, drawn.generator, only, params.smoothing)
             except torch.OutOfMemoryError:
                 raise
             except Exception as error:
@@ -243,7 +243,13 @@ class Trainer:
         return _finish(job, model.state.clone(), drawn.steps * params.step_size(job.round), model.size)
 
     def _gradient_alone(
-        self, program: StackedModel | None, x: Tensor, y: Tensor, generator: torch.Generator, only: list[int] | None
+        self,
+        program: StackedModel | None,
+        x: Tensor,
+        y: Tensor,
+        generator: torch.Generator,
+        only: list[int] | None,
+        smoothing: float,
     ) -> Tensor:
         """The gradient of the mean loss of a batch, by the program of the model, or by torch where it has none."""
         model, device = self._single, self._place.device
@@ -254,9 +260,8 @@ class Trainer:
         if program is not None:
             batch = Batch(only is None, None, lambda shape, p: masks((len(y), *shape), p).unsqueeze(0))
             scores = program.forward(x.unsqueeze(0), batch)
-            return program.backward(
-                loss_gradient(scores, y.unsqueeze(0), scores.new_full((1, len(y)), 1 / len(y))), only
-            )
+            weight = scores.new_full((1, len(y)), 1 / len(y))
+            return program.backward(loss_gradient(scores, y.unsqueeze(0), weight, smoothing), only)
         for dropout in self._dropouts:
             dropout.source = masks
         try:
@@ -265,7 +270,7 @@ class Trainer:
         finally:
             for dropout in self._dropouts:
                 dropout.source = None
-        return model.gradient_of(nn.functional.cross_entropy(found.float(), y), only)
+        return model.gradient_of(nn.functional.cross_entropy(found.float(), y, label_smoothing=smoothing), only)
 
     def _side_by_side(self, jobs: dict[int, TrainJob]) -> Iterator[tuple[int, TrainedState] | None]:
         """A stack whose places are filled anew as soon as a client is done; the longest trainings begin first."""
@@ -278,6 +283,7 @@ class Trainer:
         device = self._place.device
         mask = mask_of([block.numel() for block in stack.by_copy(stack.weights)], only, device)
         update = Update(first, [torch.zeros_like(stack.weights) for _ in first.vectors()], mask)
+        update.steps = [0] * COPIES
         places: list[_Place | None] = [None] * COPIES
         rows = params.batch_size
         nothing = torch.zeros(rows, dtype=torch.int64), torch.zeros(rows)
@@ -289,8 +295,9 @@ class Trainer:
                     stack.put(stack.state, i, jobs[number].weights)
                     for vector, single in zip(update.vectors, jobs[number].vectors(), strict=True):
                         stack.put(vector, i, single)
-                    if update.velocity is not None:
-                        stack.put(update.velocity, i, torch.zeros(stack.size))
+                    for vector in update.state:
+                        stack.put(vector, i, torch.zeros(stack.size))
+                    update.steps[i] = 0
             batches = [nothing if p is None else p.drawn.padded(p.step, rows) for p in places]
             index, weight = (torch.stack([b[k] for b in batches]) for k in (0, 1))
             sources = [None if p is None else p.drawn.counted(p.step) for p in places]
@@ -304,7 +311,7 @@ class Trainer:
                 place = places[error.copy]
                 assert place is not None
                 raise _failed(jobs[place.number], 1, error) from None
-            gradient = stack.backward(loss_gradient(scores, y, weight.to(device)), only)
+            gradient = stack.backward(loss_gradient(scores, y, weight.to(device), params.smoothing), only)
             update.step(stack.weights, gradient, stack.by_copy)
             yield None
             for i, place in enumerate(places):
@@ -352,7 +359,7 @@ def _finish(job: TrainJob, state: Tensor, travelled: float, size: int) -> Traine
     state = state.cpu()
     if not math.isfinite(float(state.sum())):  # one value that is not finite makes the sum so, at a tenth of the cost
         whose = "estimator.probe" if job.client == PROBE else "local" if job.round else "estimator"
-        key = f"method.{whose}.learning_rate"
+        key = f"method.{whose}.learning_rate" if job.first_epoch >= 0 else "evaluate.personal.learning_rate"
         raise DivergedError(
             f"the training of {_who(job)} diverged in round {job.round}: its weights are no longer finite; "
             f"a smaller {key} (now {job.rule.params.learning_rate:g}) may help"

@@ -136,6 +136,12 @@ def _check_elementwise(kind: str, rule: Rule, key: str) -> None:
     functions: dict[str, Callable[..., Tensor]] = {"direction": rule.direction}
     if (remember := rule.remember) is not None:
         functions["remember"] = lambda end, anchor, shared, own, _: remember(end, anchor, shared, own, 0.5)
+    optimiser = rule.optimiser
+    if (move := optimiser.move) is not None:
+        numbers = [torch.tensor(number) for number in optimiser.numbers(1)]
+        functions["move"] = lambda direction, *_: move(
+            direction, [torch.zeros_like(direction) for _ in range(optimiser.vectors)], *numbers
+        )
     for name, function in functions.items():
         whole, again, half = (function(*(v[:n].clone() for v in vectors)) for n in (6, 6, 3))
         if not isinstance(whole, Tensor) or whole.shape != (6,) or whole.dtype != torch.float32:

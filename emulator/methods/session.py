@@ -29,6 +29,7 @@ from emulator.ledger import EVALUATION, HOPS, Tag, bytes_column
 from emulator.methods.attacks import Attack
 from emulator.methods.cluster_models import CLUSTER_METRICS, Clusters, cluster_metrics, one_cluster
 from emulator.methods.memory import RuleMemory
+from emulator.methods.personal import PERSONAL_METRICS, personal_metrics
 from emulator.methods.privacy import Privacy, privacy_of
 from emulator.methods.wire import Wire
 from emulator.scenario.declared import metrics_columns_of, tables_of
@@ -51,8 +52,8 @@ T = TypeVar("T")
 
 Models = Handle | Clusters  # the global model, or those that stand in its place
 # One row of metrics.csv: a value for each name in METRICS, for the bytes of further hops that the topology has, in
-# CLUSTER_METRICS where clusters are judged, EPSILON where there is privacy, and for each column that the method declares; nan
-# where it was not measured.
+# CLUSTER_METRICS where clusters are judged, in PERSONAL_METRICS where clients fine-tune, EPSILON where there is privacy, and for
+# each column that the method declares; nan where it was not measured.
 Metrics = dict[str, float]
 
 
@@ -93,7 +94,8 @@ class Session:
         self.tables = {name: [] for name in self._declared}
         self._columns = metrics_columns_of(self.scenario)
         self.privacy = privacy_of(self.scenario, self.world, self.lab)
-        check_columns(f"method '{self.scenario.method.kind}'", self._columns, (*METRICS, *CLUSTER_METRICS, EPSILON))
+        known = (*METRICS, *CLUSTER_METRICS, *PERSONAL_METRICS, EPSILON)
+        check_columns(f"method '{self.scenario.method.kind}'", self._columns, known)
 
     @property
     def seed(self) -> int:
@@ -328,6 +330,8 @@ class Session:
             row[EPSILON] = self.privacy.epsilon()
         if self.judges_clusters:
             row |= cluster_metrics(self.lab, clusters)
+        if (personal := self.scenario.evaluate.personal) is not None:
+            row |= personal_metrics(self.lab, self.scenario, personal, clusters, round)
         row |= {name: float((measured or {}).get(name, math.nan)) for name in self._columns}
         self.metrics.append(row)
         if self.attack is not None:

@@ -12,6 +12,7 @@ import numpy as np
 from devices.profile import find_profile
 from emulator.conformance import place_of
 from emulator.contracts.grouping import ESTIMATES, FormationChoice, SamplingChoice
+from emulator.contracts.learning import LocalRuleChoice
 from emulator.contracts.methods import TrainingChoice, estimators
 from emulator.errors import InputError, suggestion
 from emulator.registry import Scale, choices
@@ -227,5 +228,6 @@ def _of_choices(value: Any, path: Path_, scale: Scale) -> Iterator[tuple[Path_, 
             for need in (n for n in chosen.plugin.facts.needs if n not in known):
                 who = f"'{chosen.kind}' ({place_of(chosen.plugin.function)}) needs '{need}', which is no estimator"
                 yield place, f"{who}; {suggestion(need, known)}"
-        for key, message in chosen.params.problems(scale):
+        found = chosen.problems() if isinstance(chosen, LocalRuleChoice) else ()
+        for key, message in (*found, *chosen.params.problems(scale)):
             yield (*place, *(key.split(".") if key else ())), message

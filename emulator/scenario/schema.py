@@ -80,6 +80,16 @@ class Stop(Params):
         return {name: limit for name, limit in limits.items() if limit is not None}
 
 
+class Personal(Params):
+    """How clients fine-tune, each on its own data, the model that they would be served, before it is tested."""
+
+    epochs: Count = Field(1, description="passes over the client's samples")
+    learning_rate: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="step size; by default that of the method's local rule in the round"
+    )
+    clients: Count | None = Field(None, description="at most so many clients, drawn once; by default all")
+
+
 class Evaluate(Params):
     """When the global model is tested. Testing takes no emulated time; the last round is always tested."""
 
@@ -93,6 +103,11 @@ class Evaluate(Params):
         None,
         description="accuracy by cluster and by client too, on data distributed as theirs; without it, where the partition makes "
         "clusters or the method has a model for each",
+    )
+    personal: Personal | None = Field(
+        None,
+        description="accuracy by client too, before and after each has fine-tuned the model that it would be served; takes no "
+        "emulated time",
     )
 
 

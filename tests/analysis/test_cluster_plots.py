@@ -385,6 +385,9 @@ def test_stability_is_a_mean_over_seeds(tmp_path: Path) -> None:
     decayed = {"method": {**SCENARIO["method"], "local": {"learning_rate": 0.1, "learning_rate_decay": 0.9}}}
     tables = {"stability": stability_rows({"7": [0.2, 0.1]})}
     assert stability.threshold(load_run(write_clustered(tmp_path / "d", tables=tables, scenario=decayed))) is None
+    falling = {"learning_rate": 0.1, "schedule": {"kind": "exponential", "factor": 0.9}}
+    scheduled = {"method": {**SCENARIO["method"], "local": falling}}
+    assert stability.threshold(load_run(write_clustered(tmp_path / "s", tables=tables, scenario=scheduled))) is None
 
 
 def test_stability_that_is_not_known_is_refused(tmp_path: Path) -> None:

@@ -70,6 +70,20 @@ def local_rule(said: Sequence[str]) -> None:
     assert loss.iloc[-1] < loss.iloc[0]
 
 
+@of("Optimiser")
+def optimiser(said: Sequence[str]) -> None:
+    run = load_run("lion")
+    loss = run.metrics["loss"]
+    assert loss.iloc[-1] < loss.iloc[0]
+    assert run.manifest["plugins"][0]["name"] == "lion"
+
+
+@of("Learning-rate schedule")
+def learning_rate_schedule(said: Sequence[str]) -> None:
+    loss = load_run("falling").metrics["loss"]
+    assert loss.iloc[-1] < loss.iloc[0]
+
+
 @of("Formation")
 def formation(said: Sequence[str]) -> None:
     assert "dealt" in said[0]

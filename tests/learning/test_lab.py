@@ -135,6 +135,7 @@ CHANGES = [
     ("topology.links.peer={bandwidth: 1 Mbit/s}", False),
     ("topology.links.latencies={file: eight-sites}", False),
     ("topology.links.direct=[{shape: ring, bandwidth: 1 Mbit/s}]", False),
+    ("method.encodings={client: {up: [random-k]}}", False),
     ("topology.movement={path: {kind: markov, stay: 1 s}}", False),
     ("topology.tiers=[{name: edge, count: 2}, {name: gateway, count: 4}]", False),
     ("topology.servers=[{name: left}, {name: right}]", False),
@@ -170,16 +171,23 @@ CHANGES = [
     ("evaluate.last_rounds=2", False),
     ("evaluate.samples=5", False),
     ("evaluate.clusters=true", False),
+    ("evaluate.personal={epochs: 3}", False),
     ("compute.device=cuda", True),
     ("compute.precision=bfloat16", True),
     ("output.against=[fedavg]", False),
     ("output.plot=false", False),
     ("output.checkpoint=1 s", False),
+    ("privacy={at: client, clip: 1.0, noise_multiplier: 1.0}", False),
+    ("stop.epsilon=8.0", False),
 ]
 FURTHER = [  # below keys that stand above
     ("topology.devices={mix: phone-mix, bandwidth: true}", False),
     ("method.local.epochs=2", True),
     ("method.local.momentum=0.5", True),
+    ("method.local.optimiser=adam", True),
+    ("method.local.optimiser=sgd", False),
+    ("method.local.schedule={kind: exponential, factor: 0.9}", True),
+    ("method.local.smoothing=0.1", True),
     ("method.local.weight_decay=0.01", True),
     ("method.local.learning_rate_decay=0.9", True),
     ("method.local.clip=1.0", True),
@@ -192,6 +200,7 @@ FURTHER = [  # below keys that stand above
 
 
 INSTEAD = {  # what other keys say otherwise
+    "stop.epsilon=8.0": ["privacy={at: client, clip: 1.0, noise_multiplier: 1.0}"],
     "topology.tiers=[{name: edge, count: 2}, {name: gateway, count: 4}]": ["topology.edges=null"],
     "topology.servers=[{name: left}, {name: right}]": ["topology.edges=null"],
     "topology.fleet=ten-devices": ["topology.clients=null"],

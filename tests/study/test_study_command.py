@@ -53,6 +53,20 @@ def done_in_two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Done]:
     return folder, hfl("study", path, "--out", folder / "out", "--jobs", "2", "--memo", folder / "memo")
 
 
+def test_the_summary_has_what_clients_reach_by_fine_tuning(tmp_path: Path) -> None:
+    text = "scenario: tiny.yaml\nset: {stop.rounds: 1, evaluate.personal: {epochs: 2}}\nseeds: 2\n"
+    text += "variants: {a: {}, b: {method: fedavg}}\n"
+    done = hfl("study", write_study(tmp_path, text), "--out", tmp_path / "out", "--jobs", "1")
+    assert done.code == 0, done.err
+    summary = pd.read_csv(tmp_path / "out" / "summary.csv").set_index("variant")
+    for name in ("served_accuracy", "personal_accuracy", "personal_lowest"):
+        for variant in ("a", "b"):
+            runs = [
+                pd.read_csv(tmp_path / "out" / f"{variant}_seed-{s}" / "metrics.csv")[name].iloc[-1] for s in (0, 1)
+            ]
+            assert summary[f"{name}_mean"][variant] == pytest.approx(sum(runs) / 2)
+
+
 def test_a_study_writes_its_runs_tables_and_figures(done_in_two: tuple[Path, Done]) -> None:
     folder, done = done_in_two
     assert done.code == 0, done.err

@@ -104,6 +104,8 @@ def test_local_rules_keep_vectors_of_the_size_of_the_model(small: Small) -> None
         "{kind: fedprox, momentum: 0.9}": 2,
         "scaffold": 3,
         "{kind: feddyn, momentum: 0.5}": 4,
+        "{optimiser: adam}": 2,
+        "{kind: fedprox, optimiser: adamw}": 3,
     }
     for rule, vectors in rules.items():
         scenario = small(f"method.local={rule}").scenario
