@@ -183,6 +183,8 @@ CHANGES = [
     ("output.against=[fedavg]", False),
     ("output.plot=false", False),
     ("output.checkpoint=1 s", False),
+    ("privacy={at: client, clip: 1.0, noise_multiplier: 1.0}", False),
+    ("stop.epsilon=8.0", False),
 ]
 FURTHER = [  # below keys that stand above
     ("topology.devices={mix: phone-mix, bandwidth: true}", False),
@@ -204,6 +206,7 @@ FURTHER = [  # below keys that stand above
 
 
 INSTEAD = {  # what other keys say otherwise
+    "stop.epsilon=8.0": ["privacy={at: client, clip: 1.0, noise_multiplier: 1.0}"],
     "topology.tiers=[{name: edge, count: 2}, {name: gateway, count: 4}]": ["topology.edges=null"],
     "topology.servers=[{name: left}, {name: right}]": ["topology.edges=null"],
     "topology.fleet=ten-devices": ["topology.clients=null"],
