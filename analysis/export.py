@@ -11,6 +11,7 @@ from emulator.files import replacing, write_text
 
 SCALARS = {
     "accuracy": "test/accuracy", "loss": "test/loss", "time_s": "emulated/time_s", "energy_j": "emulated/energy_j",
+    **{name: f"test/{name}" for name in ("macro_f1", "mae", "r2", "perplexity")},
 }  # fmt: skip
 
 

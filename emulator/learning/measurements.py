@@ -62,11 +62,11 @@ def length(measured: MeasuredModels, params: NoParams) -> np.ndarray:
 class EncodedSizeParams(Params):
     """Which transmission: its encodings, whose it is, and the shapes that travel."""
 
-    encodings: tuple[EncodingKind, ...]
-    shapes: tuple[tuple[int, ...], ...]
-    seed: int
-    sender: str
-    place: tuple[int, ...]
+    encodings: tuple[EncodingKind, ...] = ()
+    shapes: tuple[tuple[int, ...], ...] = ()
+    seed: int = 0
+    sender: str = ""
+    place: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, sent: Transmission) -> EncodedSizeParams:

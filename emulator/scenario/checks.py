@@ -12,7 +12,7 @@ import numpy as np
 from devices.profile import find_profile
 from emulator.conformance import place_of
 from emulator.contracts.grouping import ESTIMATES, FormationChoice, SamplingChoice
-from emulator.contracts.learning import LocalRuleChoice
+from emulator.contracts.learning import DataSetChoice, LocalRuleChoice
 from emulator.contracts.methods import TrainingChoice, estimators
 from emulator.contracts.tasks import tasks
 from emulator.errors import InputError, quote_all, suggestion
@@ -100,11 +100,18 @@ def _of_task(scenario: Scenario) -> Iterator[tuple[Path_, str]]:
             )
             instead = f"give 'stop.measure' for {quote_all(measured)}, such as {{{measured[0]}: ...}}"
             yield key, f"'{name}' is not measured, with the task '{task.kind}'; {instead}"
+    for path, chosen in choices(scenario):
+        if isinstance(chosen, DataSetChoice) and path != ("data", "set") and tasks[chosen.task].facts.labels != "class":
+            yield (
+                path,
+                f"the samples of '{chosen.kind}' have numbers, and here they must have one class each; take another set",
+            )
     if task.by_class:
         return
     why = f"needs samples that have one class each, and those of the task '{task.kind}' have numbers"
-    if scenario.evaluate.clusters:
-        yield ("evaluate", "clusters"), f"{why}; leave it out"
+    for name in ("clusters", "personal"):
+        if getattr(scenario.evaluate, name):
+            yield ("evaluate", name), f"{why}; leave it out"
     for path, chosen in choices(scenario):
         if isinstance(chosen, LocalRuleChoice) and chosen.params.smoothing:
             yield (*path, "smoothing"), f"{why}; leave it at 0"

@@ -65,10 +65,10 @@ class OneDevice(TorchDispatchMode):
             return given.get("device") is not None and torch.device(given["device"]) != META
         if func is aten.copy_.default:
             return args[0].device != META
-        return func in (aten._local_scalar_dense.default, aten.equal.default)
+        return func in (aten._local_scalar_dense.default, aten.equal.default, aten.allclose.default)
 
     def _made_up(self, func: Any, args: tuple[Any, ...], given: Mapping[str, Any]) -> Any:
-        if func is aten.equal.default:
+        if func in (aten.equal.default, aten.allclose.default):
             return True
         if func is aten.copy_.default:
             return args[0].zero_()

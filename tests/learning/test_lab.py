@@ -135,6 +135,7 @@ CHANGES = [
     ("topology.links.peer={bandwidth: 1 Mbit/s}", False),
     ("topology.links.latencies={file: eight-sites}", False),
     ("topology.links.direct=[{shape: ring, bandwidth: 1 Mbit/s}]", False),
+    ("privacy={at: client, clip: 1.0, noise_multiplier: 1.0}", False),
     ("method.encodings={client: {up: [random-k]}}", False),
     ("topology.movement={path: {kind: markov, stay: 1 s}}", False),
     ("topology.tiers=[{name: edge, count: 2}, {name: gateway, count: 4}]", False),

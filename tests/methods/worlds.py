@@ -26,8 +26,10 @@ from emulator.errors import ScenarioError
 from emulator.learning.distillation import DistillationParams
 from emulator.learning.lab import Subject
 from emulator.learning.memo import Memo, RunMemory
+from emulator.learning.private import PrivateMean
 from emulator.learning.recipes import Distilled, Handle, LocalTraining, Trained, VectorFunction
 from emulator.learning.timing import TimingLab
+from emulator.learning.transmission import Transmission
 from emulator.learning.vector_functions import Poisoned
 from emulator.registry import Params, Registry
 from emulator.rng import stream
@@ -141,12 +143,20 @@ class WitnessLab(BlindLab):
         return vectors[0] if len(vectors) == 1 else Handle("combined")
 
     def apply(self, function: VectorFunction, vectors: Sequence[Handle]) -> tuple[Handle, ...]:
-        if isinstance(function, Poisoned):  # an attacker's own work, made into something else before it is sent
-            sent = Handle("work")
-            self._made |= {sent: self._made[vectors[1]]} if vectors[1] in self._made else {}
-            return (sent,)
+        own = self._own(function, vectors)
+        if own is not None:
+            sent, *others = (Handle("work") for _ in range(function.outputs))
+            self._made |= {sent: self._made[own]} if own in self._made else {}
+            return (sent, *others)
         self._use(vectors, None)
         return tuple(Handle("applied") for _ in range(function.outputs))
+
+    def _own(self, function: VectorFunction, vectors: Sequence[Handle]) -> Handle | None:
+        """The work that is made into something else on its way, by who did it or as it is encoded; None: others' work is used."""
+        if isinstance(function, Transmission):
+            return vectors[0]
+        alone = isinstance(function, PrivateMean) and len(vectors) == 2
+        return vectors[1] if alone or isinstance(function, Poisoned) else None
 
     def measure_all(self, measurement: MeasurementChoice | str, subjects: Iterable[Subject]) -> list[np.ndarray]:
         def looked_at() -> Iterator[Subject]:
