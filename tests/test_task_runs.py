@@ -252,6 +252,8 @@ REFUSED: list[tuple[Callable[[dict[str, Any]], None], str]] = [
     (lambda s: s["data"].update(partition={"kind": "label-blocks", "blocks": [[0], [1]]}),
      "data.partition: 'label-blocks' needs samples"),
     (lambda s: s.update(evaluate={"clusters": True}), "evaluate.clusters: needs samples that have one class each"),
+    (lambda s: s.update(evaluate={"personal": {}}), "evaluate.personal: needs samples that have one class each"),
+    (lambda s: s["method"].update(local={"smoothing": 0.1}), "method.local.smoothing: needs samples that have one class each"),
     (lambda s: s["data"].update(public_set="diabetes", public=1), "data.public_set: the samples of 'diabetes' have numbers"),
     (lambda s: s.update(task="classification"), "task: 'classification' cannot be learned from the set 'npz'"),
     (lambda s: s.update(method={"preset": "hfldd"}), "method.training: 'distilled' needs samples that have one class each"),

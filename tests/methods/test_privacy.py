@@ -344,6 +344,11 @@ PRIVACY = "privacy={at: %s, clip: 1.0, noise_multiplier: 1.0%s}"
         ),
         (["stop.epsilon=3.0"], "stop.epsilon", "give a section 'privacy'"),
         (
+            [PRIVACY % ("server", ""), CLEAR, "method.combination=median"],
+            "method.combination",
+            "is about the mean of clipped updates",
+        ),
+        (
             [PRIVACY % ("client", ""), CLEAR, "method.dividing={clusters: 2, round: 1}"],
             "method.dividing",
             "leave it out",

@@ -581,6 +581,8 @@ def worlds(draw: st.DrawFn, preset: str) -> str:
     plain = isinstance(who.get("clients"), int) and set(tiers) == {"edge"}
     if plain and edges > 1 and given.get("aggregator") != "any-edge" and draw(st.integers(0, 2)) == 0:
         topology["movement"] = draw(movement(clients, edges))
+        if "trace" in topology.get("availability", {}):  # of days, in which clients would move a million times
+            del topology["availability"]
     rounds, seconds = draw(st.integers(1, 4)), f"{draw(st.floats(0.2, 2.0))!r} s"
     stops: list[dict[str, Any]] = [{"rounds": rounds}, {"rounds": rounds, "time": seconds}]
     if presets()[preset]["kind"] != "centralized":  # whose rounds take microseconds
