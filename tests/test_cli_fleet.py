@@ -16,8 +16,9 @@ from emulator.learning.memo import Memo
 from emulator.ledger import COMPUTE
 from emulator.run import execute
 from emulator.scenario import Loaded, load
+from emulator.scenario.fleet_table import write_table
 from emulator.world.fleet import Fleet
-from emulator.world.fleet_columns import tables
+from emulator.world.fleet_columns import client_columns, tables
 from emulator.world.movements import Movements
 from tests.methods.playing import played
 from tests.scenario.command import hfl
@@ -157,3 +158,17 @@ def test_a_row_says_when_a_client_is_online(small: Small, tmp_path: Path) -> Non
     loaded = of_rows(small, tmp_path, f"name,availability\na,\nb,\nc,{tmp_path}/late.csv\nd,\n")
     session = played(loaded)
     assert {r.who for r in session.world.ledger.rows if r.kind == COMPUTE} == {"a", "b", "d"}
+
+
+def test_columns_of_many_different_values_read_back_too(small: Small, tmp_path: Path) -> None:
+    rows = [f"client-{c},{1 + c / 7} Mbit/s,{c / 3} ms" for c in range(1200)]
+    (tmp_path / "fleet.csv").write_text("\n".join(["name,up,latency", *rows]) + "\n")
+    large = small("topology.clients=null", f"topology.fleet={tmp_path / 'fleet.csv'}", "data.set.train_samples=20000")
+    before = Fleet(large.scenario.topology, 0)
+    columns = client_columns(before)
+    assert columns["up"][0].endswith(" bit/s")
+    write_table(tmp_path / "again.csv", columns)
+    file = f"topology.fleet={tmp_path / 'again.csv'}"
+    again = Fleet(small("topology.clients=null", file, "data.set.train_samples=20000").scenario.topology, 0)
+    assert np.array_equal(np.asarray(before.roster.access.up_bps), np.asarray(again.roster.access.up_bps))
+    assert np.array_equal(np.asarray(before.roster.access.latency_s), np.asarray(again.roster.access.latency_s))

@@ -8,14 +8,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from emulator.scenario.link_schema import DirectLink, Imperfect, Jitter, Link
-from emulator.scenario.roster import Each, at
-from emulator.units import RATE, TIME
+from emulator.scenario.roster import Each
+from emulator.units import RATE, TIME, Dimension
 from emulator.world.fleet import CLOUD, Fleet
 from emulator.world.movements import Movements
 
 Columns = dict[str, list[str]]
 
 
+MANY = 1000  # different values in a column
 SHOWN_S = 3600.0  # emulated seconds from the start whose moves are shown of a fleet that no run has played
 MOST_MOVES = 100_000  # of those rows
 
@@ -43,12 +44,12 @@ def client_columns(fleet: Fleet) -> Columns:
         "parent": [fleet.home(c) for c in everybody],
         "device": [name for name, _ in fleet.assigned.made_of],
         "speed": ["" if speed == 1 else repr(speed) for _, speed in fleet.assigned.made_of],
-        "up": _texts(access.up_bps if both is None else both, everybody, RATE.format),
-        "down": _texts(access.down_bps if both is None else both, everybody, RATE.format),
-        "latency": _texts(access.latency_s, everybody, TIME.format),
+        "up": _texts(access.up_bps if both is None else both, everybody, RATE),
+        "down": _texts(access.down_bps if both is None else both, everybody, RATE),
+        "latency": _texts(access.latency_s, everybody, TIME),
         **_jitter_columns(jitters),
-        "overhead": _texts(access.overhead_s, everybody, TIME.format, zero=""),
-        "loss": _texts(access.loss, everybody, repr, zero=""),
+        "overhead": _texts(access.overhead_s, everybody, TIME, zero=""),
+        "loss": _texts(access.loss, everybody, None, zero=""),
         "trace": [played.get(c, "") for c in everybody],
     }
     online = {c: each.trace.file for each in roster.presences for c in each.clients}
@@ -150,11 +151,21 @@ def _losses(links: Sequence[Imperfect]) -> Columns:
     }
 
 
-def _texts(values: Each, clients: range, write: object, zero: str | None = None) -> list[str]:
-    assert callable(write)
-    distinct = np.unique(values) if isinstance(values, np.ndarray) else [values]
-    known = {float(v): zero if zero is not None and v == 0 else write(float(v)) for v in distinct}
-    return [known[at(values, c)] for c in clients]
+def _texts(values: Each, clients: range, dimension: Dimension | None, zero: str | None = None) -> list[str]:
+    """Each client's value in the unit that makes the shortest text; in the base unit where many differ, which is quicker."""
+    if not isinstance(values, np.ndarray):
+        values = np.array([values])
+    distinct, whose = np.unique(values, return_inverse=True)
+    if dimension is None:
+        texts = [repr(value) for value in distinct.tolist()]
+    elif len(distinct) > MANY:
+        texts = [f"{value!r} {dimension.base}" for value in distinct.tolist()]
+    else:
+        texts = [dimension.format(value) for value in distinct.tolist()]
+    if zero is not None:
+        texts = [zero if value == 0 else text for value, text in zip(distinct.tolist(), texts, strict=True)]
+    each = [texts[place] for place in whose.tolist()]
+    return each if len(each) > 1 else each * len(clients)
 
 
 def _plain(value: float) -> str:
