@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from emulator.contracts.encodings import (
+    ROLES,
     Coder,
     Difference,
     Draw,
@@ -27,24 +28,23 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 VERSION = 1  # of the arithmetic of the bundled encodings and of their order
-ROLES = ("difference", "feedback", "reduce", "code", "pack")
-FEEDBACK, REDUCE, CODE = 1, 2, 3  # their places
 
 
 def problems(chosen: Sequence[EncodingChoice]) -> Iterator[str]:
     """What is wrong with a list of encodings."""
-    places = [ROLES.index(each.plugin.facts.role) for each in chosen]
+    roles, order = [each.plugin.facts.role for each in chosen], list(ROLES)
+    places = [order.index(role) for role in roles]
     names = [each.kind for each in chosen]
     for number in range(1, len(chosen)):
         if places[number] < places[number - 1]:
-            order = "delta, error-feedback, what makes fewer numbers, what makes fewer bits, zstd"
-            yield f"'{names[number]}' cannot come after '{names[number - 1]}'; the order is: {order}"
-        elif places[number] == places[number - 1] != REDUCE:
+            said = "delta, error-feedback, what makes fewer numbers, what makes fewer bits, zstd"
+            yield f"'{names[number]}' cannot come after '{names[number - 1]}'; the order is: {said}"
+        elif roles[number] == roles[number - 1] != "reduce":
             yield f"'{names[number - 1]}' and '{names[number]}' do the same; leave one of them out"
-    if FEEDBACK in places and not {REDUCE, CODE} & set(places):
+    if "feedback" in roles and not {"reduce", "code"}.intersection(roles):
         yield "'error-feedback' has nothing to feed back: nothing is left out"
     scaled = [each.kind for each in chosen if getattr(each.params, "scale", False)]
-    if FEEDBACK in places and scaled:
+    if "feedback" in roles and scaled:
         yield f"'{scaled[0]}' must not be scaled with 'error-feedback'; say 'scale: false'"
 
 
