@@ -66,14 +66,17 @@ def top_k(params: SparseParams) -> Reducer:
     """
 
     def encode(vector: Vector, layout: Layout, draw: Draw) -> tuple[bytes, Vector]:
-        size = np.abs(vector)
-        size[np.isnan(size)] = np.inf
         k = params.kept(layout)
         if not k:
             return b"", vector
-        least = np.partition(size, layout.count - k)[layout.count - k]
-        more = np.flatnonzero(size > least)
-        places = np.sort(np.concatenate([more, np.flatnonzero(size == least)[: k - len(more)]]))
+        size, none = np.abs(vector), np.isnan(vector)
+        places = np.flatnonzero(none)[:k]
+        size[none] = -1
+        if left := k - len(places):
+            least = np.partition(size, layout.count - left)[layout.count - left]
+            more = np.flatnonzero(size > least)
+            places = np.concatenate([places, more, np.flatnonzero(size == least)[: left - len(more)]])
+        places = np.sort(places)
         return pack_bits(places, _place_bits(layout)), vector[places]
 
     def decode(side: bytes, kept: Vector, layout: Layout, draw: Draw) -> Vector:

@@ -27,7 +27,7 @@ from emulator.rng import stream
 if TYPE_CHECKING:
     from torch import Tensor
 
-VERSION = 1  # of the arithmetic of the bundled encodings and of their order
+VERSION = 2  # of the arithmetic of the bundled encodings and of their order
 
 
 def problems(chosen: Sequence[EncodingChoice]) -> Iterator[str]:

@@ -75,6 +75,14 @@ def test_top_k_takes_the_first_of_equal_numbers() -> None:
     assert there_and_back(vector, Layout(((6,),)), "top-k", share=0.5).tolist() == [0, -2, 2, 2, 0, 0]
 
 
+def test_top_k_keeps_what_is_no_number_before_what_is_infinite() -> None:
+    vector = np.array([np.inf, 1, -np.inf, np.nan, np.nan, 2], dtype=np.float32)
+    kept = [there_and_back(vector, Layout(((6,),)), "top-k", share=share) for share in (1 / 6, 1 / 2, 1)]
+    assert [np.isnan(each).sum() for each in kept] == [1, 2, 2]
+    assert [np.isinf(each).sum() for each in kept] == [0, 1, 2]
+    assert np.array_equal(kept[2], vector, equal_nan=True)
+
+
 def test_random_k_is_right_in_expectation_and_alike_for_all_senders() -> None:
     vector, layout = numbers(40), Layout(((40,),))
     mean = np.mean([there_and_back(vector, layout, "random-k", Streams(t), share=0.25) for t in range(1000)], axis=0)
