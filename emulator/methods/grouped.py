@@ -17,10 +17,8 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated
 
 import numpy as np
-import simpy
 from pydantic import Field
 
 from emulator.contracts.combining import Combination, ServerOptimiser
@@ -39,27 +37,23 @@ from emulator.methods.forming import Positions, charge_formation, enquiry, form,
 from emulator.methods.headers import Headers
 from emulator.methods.limits import check_deadline, check_groups, check_trained
 from emulator.methods.memory import RuleMemory
+from emulator.methods.rounds import RoundSlots, group_process, participants, send_to_edges
 from emulator.methods.session import Session
-from emulator.methods.slots import ANY_EDGE, GroupSlots, chosen_by_default, too_soon
+from emulator.methods.slots import ANY_EDGE, chosen_by_default
 from emulator.methods.tiers import TierRounds, problems_of, tiered_round
-from emulator.methods.training import Group, GroupRound, Waits
+from emulator.methods.training import Group, GroupRound
 from emulator.methods.waiting import gather
 from emulator.registry import Scale
 from emulator.rng import stream
-from emulator.scenario.words import Count
 from emulator.world.fleet import CLOUD, EDGE
 from emulator.world.world import Steps, StepsTo
 
 
-class GroupedParams(GroupSlots):
+class GroupedParams(RoundSlots):
     """The slots of a grouped method."""
 
     schedule: Schedule = chosen_by_default("fixed", "when groups are formed anew")
     sampling: Sampling = chosen_by_default("all", "which groups train in a round")
-    participation: Annotated[float, Field(gt=0, le=1)] = Field(
-        1.0, description="share of a group's clients drawn for each global round"
-    )
-    group_rounds: Count = Field(1, description="group rounds in a global round (K)")
     tiers: dict[str, TierRounds] = Field(
         {},
         description="tiers of servers between the groups and the cloud that average too, each with rounds and a group operation",
@@ -67,18 +61,10 @@ class GroupedParams(GroupSlots):
     aggregation: Aggregation = chosen_by_default("samples", "weights of the groups in the global model")
     global_combination: Combination = chosen_by_default("mean", "how the cloud puts the models of groups together")
     server_optimiser: ServerOptimiser = chosen_by_default("none", "what the cloud makes of the average of a round")
-    edge_optimiser: ServerOptimiser = chosen_by_default(
-        "none", "what a group's server makes of the average of a group round; each group has a state of its own"
-    )
-    wait_for_members: Waiting = chosen_by_default("all", "how long a group waits for its members in a group round")
     wait_for_groups: Waiting = chosen_by_default("all", "how long the cloud waits for the groups of a round")
     dividing: Dividing | None = Field(
         None,
         description="divides the clients once into clusters with a model each; the global accuracy is the mean over clients",
-    )
-    over_selection: Annotated[float, Field(ge=0, le=100)] = Field(
-        0.0,
-        description="clients drawn beyond those that participation asks for, as a share of them; goes with a quorum",
     )
 
     def problems(self, scale: Scale) -> Iterable[tuple[str, str]]:
@@ -90,13 +76,6 @@ class GroupedParams(GroupSlots):
         yield from problems_of(self.tiers, self.aggregator, scale)
         if self.tiers and self.dividing is not None:
             yield "tiers", "do not go with 'dividing': servers in between average one model"
-        if self.over_selection and self.participation == 1.0:
-            yield "over_selection", "needs a 'participation' below 1: there is nobody beyond all clients"
-        if self.training.plugin.facts.chain and self.wait_for_members.kind != "all":
-            yield (
-                "wait_for_members",
-                f"'{self.training.kind}' members work one after another; there is nobody to wait for",
-            )
         if self.schedule.plugin.facts.count is not None and "groups" not in type(self.formation.params).model_fields:
             yield (
                 "schedule",
@@ -111,21 +90,13 @@ class GroupedParams(GroupSlots):
         yield from refused_at_cloud(self.global_combination, self.local, self.aggregation, heard)
         for tier, how in self.tiers.items():
             yield from refused(f"tiers.{tier}.combination", how.combination, self.local, how.group_operation)
-        for key in ("server_optimiser", "edge_optimiser"):
-            yield from optimiser_refused(key, getattr(self, key), self.local)
+        yield from optimiser_refused("server_optimiser", self.server_optimiser, self.local)
         if self.dividing is not None and not self.server_optimiser.none:
             yield "server_optimiser", "does not go with 'dividing': its state belongs to one global model; say 'none'"
-        if self.aggregator == CLOUD and not self.edge_optimiser.none:
-            yield "edge_optimiser", "groups are under the cloud, whose optimiser is 'server_optimiser'"
         if wanted > most:
             yield "sampling", f"{wanted} groups a round, but no more than {most} can be formed"
         elif not found:
             yield from self.beyond(self.taking_part(self.sizes(scale)[-1]), self.sampled(most))
-
-    def heard(self, members: int) -> int:
-        """See `GroupSlots.heard`."""
-        asked = self.taking_part(members)
-        return min(asked, self.wait_for_members(asked, self.wanted(asked)).wanted)
 
     def beyond(self, members: int, groups: int) -> Iterable[tuple[str, str]]:
         """Quorums that are never reached: no more than so many members of a group take part in a round, and so many groups."""
@@ -148,31 +119,6 @@ class GroupedParams(GroupSlots):
         if self.dividing is None and self.schedule.plugin.facts.count is None:
             return super().sizes(scale)
         return range(1, 1 + max(self.places(scale)))
-
-    def hindrance(self, members: int) -> tuple[str, str] | None:
-        """See `GroupSlots.hindrance`."""
-        asked, least = self.taking_part(members), self.min_members
-        if asked < least <= members:
-            part = f"no more than {asked} of {members} members take part in a round (by 'participation')"
-            return "min_members", f"{part}, so every round is given up; say {asked} or less"
-        if members < least:
-            return super().hindrance(members)
-        enough = self.wait_for_members(asked, self.wanted(asked)).wanted
-        if enough < least:
-            return "wait_for_members", too_soon(enough, asked, least, "'min_members'")
-        least = self.group_operation.least_members(asked)
-        if enough < least:
-            return "wait_for_members", too_soon(enough, asked, least, f"'{self.group_operation.kind}'")
-        return None
-
-    def taking_part(self, members: int) -> int:
-        """See `GroupSlots.taking_part`."""
-        wanted = self.participation * members
-        return min(members, max(1, int(wanted * (1 + self.over_selection) + 0.5)))
-
-    def wanted(self, asked: int) -> int:
-        """How many of so many members that were drawn are wanted: all but those drawn beyond."""
-        return max(1, int(asked / (1 + self.over_selection) + 0.5))
 
 
 @methods.register("grouped", GroupedParams, MethodFacts(privacy=("client", "server", "distributed")))
@@ -347,61 +293,3 @@ def weigh(params: GroupedParams, results: Mapping[int, GroupResult], draws: Draw
         asked=len(draws.picked),
     )
     return [float(w) for w in params.aggregation(sampled)]
-
-
-def participants(session: Session, params: GroupedParams, group: Group, t: int) -> Group:
-    """The group with the members that take part in this round."""
-    if params.participation == 1.0:
-        return group
-    count = params.taking_part(len(group.members))
-    rng = stream(session.seed, "participation", t, group.number)
-    drawn = tuple(sorted(int(c) for c in rng.choice(group.members, count, replace=False)))
-    return replace(group, members=drawn, drawn_from=group.members)
-
-
-def send_to_edges(
-    session: Session, groups: Sequence[Group], models: Sequence[Handle], size_bytes: int, t: int, server: str = CLOUD
-) -> dict[tuple[str, int], simpy.Event]:
-    """Sends each cluster's model to every edge that has a group of it in this round; the arrivals by edge and cluster.
-
-    An arrival happens with the model as it arrives, or, where nothing is encoded, with whether it does.
-    """
-    wanted = dict.fromkeys((g.aggregator, g.cluster) for g in groups if g.aggregator != server)
-    env, tag = session.env, Tag("model", t)
-    if session.wire.used:
-        return {at: env.process(session.deliver(server, at[0], models[at[1]], size_bytes, tag)) for at in wanted}
-    return {at: session.world.send(server, at[0], size_bytes, tag) for at in wanted}
-
-
-def group_process(
-    session: Session,
-    params: GroupedParams,
-    group: Group,
-    model: Handle,
-    arrival: simpy.Event | None,
-    rounds: Sequence[GroupRound],
-    server: str = CLOUD,
-) -> StepsTo[GroupResult | None]:
-    """One group in one round: its group rounds, then its model to the server above. Returns what came of it; None: it gave up."""
-    if arrival is not None:
-        arrived = yield arrival
-        if not arrived:
-            return None
-        model = arrived if session.wire.used else model
-    result: GroupResult | None = None
-    waits = Waits(params.wait_for_members, params.wanted(len(group.members)), params.min_members)
-    for at in rounds:
-        before = model
-        result = yield from params.training(session, group, model, at, waits)
-        if result is None:
-            return None
-        model = result.model
-        if at.optimisers is not None:
-            tag = Tag("model", at.round, group.number, at.group_round)
-            model = yield from at.optimisers.step(group.aggregator, group.number, before, model, tag)
-    assert result is not None
-    if group.aggregator != server:
-        tag = Tag("model", rounds[-1].round, group.number)
-        came = yield from session.deliver(group.aggregator, server, model, rounds[-1].up_bytes, tag)
-        return None if came is None else replace(result, model=came)
-    return replace(result, model=model)
