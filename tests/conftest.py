@@ -100,7 +100,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def plugin_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The current folder, with a tiny scenario in it; what plug-ins register during the test is forgotten afterwards."""
-    for registry in Registry.by_slot.values():
+    for registry in list(Registry.by_slot.values()):  # reading one may import others
         registry.names()
         monkeypatch.setattr(registry, "_plugins", dict(registry._plugins))
     monkeypatch.chdir(tmp_path)
