@@ -114,6 +114,7 @@ from emulator.contracts.methods import (
     trainings,
     waitings,
 )
+from emulator.contracts.staleness import Staleness, stalenesses
 from emulator.contracts.tasks import Task, TaskFacts, TaskParams, TaskRule, tasks
 from emulator.contracts.world import (
     FaultEffect,
@@ -182,7 +183,7 @@ __all__ = [  # noqa: RUF022 (by slot)
     # Fields that choose from a slot.
     "DataSet", "Partition", "Model", "LocalRule", "Estimator", "Distance", "Formation", "Sampling", "Aggregation",
     "Schedule", "Training", "GroupOperation", "Waiting", "SplitTime", "Bipartition", "TraceFormat", "TraceGenerator",
-    "LocalOptimiser", "RateSchedule", "Combination", "ServerOptimiser",
+    "LocalOptimiser", "RateSchedule", "Combination", "ServerOptimiser", "Staleness",
     # Methods.
     "methods", "MethodFacts", "MethodParams", "OneServer", "GroupSlots", "Session", "Steps", "StepsTo", "World", "Handle",
     "Models", "Metrics", "Clusters", "Tag", "Table", "CLOUD", "client_name", "edge_name", "NOBODY_LEFT", "RuleMemory",
@@ -197,6 +198,8 @@ __all__ = [  # noqa: RUF022 (by slot)
     "ServerOptimisers",
     # Waiting.
     "waitings", "Patience", "gather",
+    # Staleness functions of asynchronous methods.
+    "stalenesses",
     # Split times and bipartitions.
     "split_times", "bipartitions", "Watch", "Reading", "Halves",
     # Estimators.
