@@ -114,6 +114,7 @@ from emulator.contracts.methods import (
     trainings,
     waitings,
 )
+from emulator.contracts.selection import Call, Report, Selection, SelectionFacts, selections
 from emulator.contracts.staleness import Staleness, stalenesses
 from emulator.contracts.tasks import Task, TaskFacts, TaskParams, TaskRule, tasks
 from emulator.contracts.world import (
@@ -150,6 +151,8 @@ from emulator.methods.estimators.asking import Enquiry, ask_everybody, learn
 from emulator.methods.estimators.pretraining import PretrainingParams
 from emulator.methods.forming import charge_formation, enquiry, form, somebody, until_somebody
 from emulator.methods.memory import RuleMemory
+from emulator.methods.selecting import SELECTIONS, Selecting
+from emulator.methods.selection import Selector
 from emulator.methods.session import NOBODY_LEFT, Metrics, Models, ReceivedData, Session
 from emulator.methods.slots import GroupSlots, OneServer, chosen_by_default
 from emulator.methods.splitting import Watch
@@ -183,7 +186,7 @@ __all__ = [  # noqa: RUF022 (by slot)
     # Fields that choose from a slot.
     "DataSet", "Partition", "Model", "LocalRule", "Estimator", "Distance", "Formation", "Sampling", "Aggregation",
     "Schedule", "Training", "GroupOperation", "Waiting", "SplitTime", "Bipartition", "TraceFormat", "TraceGenerator",
-    "LocalOptimiser", "RateSchedule", "Combination", "ServerOptimiser", "Staleness",
+    "LocalOptimiser", "RateSchedule", "Combination", "ServerOptimiser", "Selection", "Staleness",
     # Methods.
     "methods", "MethodFacts", "MethodParams", "OneServer", "GroupSlots", "Session", "Steps", "StepsTo", "World", "Handle",
     "Models", "Metrics", "Clusters", "Tag", "Table", "CLOUD", "client_name", "edge_name", "NOBODY_LEFT", "RuleMemory",
@@ -198,6 +201,8 @@ __all__ = [  # noqa: RUF022 (by slot)
     "ServerOptimisers",
     # Waiting.
     "waitings", "Patience", "gather",
+    # Client selection.
+    "selections", "SelectionFacts", "Selector", "Selecting", "Call", "Report", "SELECTIONS",
     # Staleness functions of asynchronous methods.
     "stalenesses",
     # Split times and bipartitions.

@@ -22,7 +22,7 @@ import numpy as np
 from pydantic import Field
 
 from emulator.contracts.combining import Combination, ServerOptimiser
-from emulator.contracts.grouping import Aggregation, Sampling, Schedule
+from emulator.contracts.grouping import ESTIMATES, Aggregation, Sampling, Schedule
 from emulator.contracts.methods import GroupResult, MethodFacts, Waiting, methods
 from emulator.grouping.aggregation import SampledGroups
 from emulator.grouping.sampling import draw
@@ -32,12 +32,13 @@ from emulator.ledger import Tag
 from emulator.methods.cluster_models import one_cluster
 from emulator.methods.combining import ServerOptimisers, combine, optimiser_refused, refused, refused_at_cloud
 from emulator.methods.dividing import Dividing, divide
-from emulator.methods.estimators import learn
+from emulator.methods.estimators import learn_each
 from emulator.methods.forming import Positions, charge_formation, enquiry, form, until_somebody
 from emulator.methods.headers import Headers
 from emulator.methods.limits import check_deadline, check_groups, check_trained
 from emulator.methods.memory import RuleMemory
-from emulator.methods.rounds import RoundSlots, group_process, participants, send_to_edges
+from emulator.methods.rounds import RoundSlots, group_process, send_to_edges
+from emulator.methods.selecting import Selecting
 from emulator.methods.session import Session
 from emulator.methods.slots import ANY_EDGE, chosen_by_default
 from emulator.methods.tiers import TierRounds, problems_of, tiered_round
@@ -126,6 +127,7 @@ def grouped(session: Session, params: GroupedParams) -> Steps:
     """Synchronous rounds over groups of clients: FedAvg, HierFAVG, Group-FEL and their relatives."""
     lab = session.lab
     model = lab.initial()
+    session.selecting = selecting = Selecting(session, params.selection)
     memory = RuleMemory(lab, params.local, session.scenario.topology.client_count)
     full_bytes = session.world.workload.model_bytes * memory.rule.vectors
     if any(slot.kind != "all" for slot in (params.wait_for_members, params.wait_for_groups)):
@@ -136,8 +138,11 @@ def grouped(session: Session, params: GroupedParams) -> Steps:
             how = getattr(params, key)
             check_deadline(session, key, how, params.local, first_bytes, full_bytes, tier, within)
     session.begin(model)
-    needs = (*params.formation.plugin.facts.needs, *params.sampling.plugin.facts.needs)
-    estimates = yield from learn(session, needs, params.estimator, enquiry(session, params))
+    users = (params.formation, params.sampling, params.selection)
+    needs = [need for chosen in users for need in chosen.plugin.facts.needs]
+    said = yield from learn_each(session, needs, params.estimator, enquiry(session, params))
+    estimates = said.get(ESTIMATES)
+    selecting.learnt(said)
     groups: list[Group] = []
     headers = Headers(session, params) if params.training.plugin.facts.headers else None
     clusters = one_cluster(model, session.scenario.topology.client_count)
@@ -272,11 +277,11 @@ class Draws:
 
 
 def sample(session: Session, params: GroupedParams, groups: Sequence[Group], t: int) -> tuple[list[Group], Draws]:
-    """The groups of this round, with the clients that take part, and how they were drawn."""
+    """The groups of this round, and how they were drawn."""
     view = group_view(session.lab.clients.label_counts, [g.everybody for g in groups])
     log_weights = params.sampling(view)
     picked = draw(log_weights, params.sampled(len(groups)), stream(session.seed, "sampling", t))
-    chosen = [participants(session, params, groups[i], t) for i in picked]
+    chosen = [groups[i] for i in picked]
     samples = session.lab.clients.samples
     apart = params.training.plugin.facts.headers  # then groups do not train on all samples that there are
     total = sum(int(g.held(samples, g.members).sum()) for g in groups) if apart else int(samples.sum())

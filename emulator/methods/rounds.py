@@ -11,6 +11,7 @@ from pydantic import Field
 
 from emulator.contracts.combining import ServerOptimiser
 from emulator.contracts.methods import GroupResult, Waiting
+from emulator.contracts.selection import Selection
 from emulator.learning.recipes import Handle
 from emulator.ledger import Tag
 from emulator.methods.combining import optimiser_refused
@@ -18,7 +19,6 @@ from emulator.methods.session import Session
 from emulator.methods.slots import GroupSlots, chosen_by_default, too_soon
 from emulator.methods.training import Group, GroupRound, Waits
 from emulator.registry import Scale
-from emulator.rng import stream
 from emulator.scenario.words import Count
 from emulator.world.fleet import CLOUD
 from emulator.world.world import StepsTo
@@ -30,6 +30,9 @@ class RoundSlots(GroupSlots):
     group_rounds: Count = Field(1, description="group rounds in a global round (K)")
     participation: Annotated[float, Field(gt=0, le=1)] = Field(
         1.0, description="share of a group's clients drawn for each global round"
+    )
+    selection: Selection = chosen_by_default(
+        "uniform", "which of them take part, where 'participation' is below 1; their server chooses"
     )
     over_selection: Annotated[float, Field(ge=0, le=100)] = Field(
         0.0,
@@ -45,6 +48,15 @@ class RoundSlots(GroupSlots):
         yield from super().problems(scale)
         if self.over_selection and self.participation == 1.0:
             yield "over_selection", "needs a 'participation' below 1: there is nobody beyond all clients"
+        if self.selection.kind != "uniform" and self.participation == 1.0:
+            message = (
+                f"'{self.selection.kind}' needs a 'participation' below 1: there is nobody to choose from among all"
+            )
+            yield "selection", message
+        facts = self.training.plugin.facts
+        if self.selection.hears and (facts.chain or facts.headers):
+            message = f"'{self.selection.kind}' must hear from each member, and with '{self.training.kind}' they do not"
+            yield "selection", f"{message} answer their server; take 'training: parallel'"
         if self.training.plugin.facts.chain and self.wait_for_members.kind != "all":
             yield (
                 "wait_for_members",
@@ -85,14 +97,18 @@ class RoundSlots(GroupSlots):
         return max(1, int(asked / (1 + self.over_selection) + 0.5))
 
 
-def participants(session: Session, params: RoundSlots, group: Group, t: int) -> Group:
-    """The group with the members that take part in this round."""
-    if params.participation == 1.0:
-        return group
-    count = params.taking_part(len(group.members))
-    rng = stream(session.seed, "participation", t, group.number)
-    drawn = tuple(sorted(int(c) for c in rng.choice(group.members, count, replace=False)))
-    return replace(group, members=drawn, drawn_from=group.members)
+def participants(
+    session: Session, params: RoundSlots, group: Group, model: Handle, at: GroupRound
+) -> StepsTo[tuple[Group, GroupRound]]:
+    """The group with the members that take part in this round, chosen by its server, and the first group round."""
+    selecting, members = session.selecting, group.members
+    if params.participation == 1.0 or selecting is None:
+        return group, at
+    count, place = params.taking_part(len(members)), (group.aggregator, group.number)
+    chosen = yield from selecting.for_round(*place, members, count, model, at, params.min_members)
+    if selecting.how.sends_model and not session.wire.used:  # what is encoded comes out otherwise: it is sent again
+        at = replace(at, down_bytes=0)
+    return replace(group, members=chosen, drawn_from=members), at
 
 
 def send_to_edges(
@@ -125,8 +141,9 @@ def group_process(
             return None
         model = arrived if session.wire.used else model
     result: GroupResult | None = None
+    group, first = yield from participants(session, params, group, model, rounds[0])
     waits = Waits(params.wait_for_members, params.wanted(len(group.members)), params.min_members)
-    for at in rounds:
+    for at in (first, *rounds[1:]):
         before = model
         result = yield from params.training(session, group, model, at, waits)
         if result is None:

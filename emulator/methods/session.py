@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import simpy
@@ -42,6 +42,9 @@ from emulator.world.device_queues import Begun
 from emulator.world.fleet import CLOUD
 from emulator.world.simpy_internals import happens_at
 from emulator.world.world import StepsTo, World
+
+if TYPE_CHECKING:
+    from emulator.methods.selecting import Selecting
 
 # Columns of metrics.csv; before the loss stand the measures of the task.
 BEGUN = ("round", "time_s")
@@ -84,6 +87,7 @@ class Session:
     tables: dict[str, list[dict[str, Any]]] = field(init=False)  # rows by the name of a table that was declared
     places: list[Place] = field(default_factory=list)  # who stands where, in groups that have headers
     attack: Attack | None = None
+    selecting: Selecting | None = None  # who takes part in rounds, in methods that choose clients
     privacy: Privacy | None = field(init=False)  # where clients' updates are differentially private
     wire: Wire = field(init=False)
     images: list[np.ndarray] = field(
@@ -254,17 +258,27 @@ class Session:
         )
 
     def deliver(
-        self, sender: str, receiver: str, model: Handle, size_bytes: int, tag: Tag, via: str = CLOUD
+        self,
+        sender: str,
+        receiver: str,
+        model: Handle,
+        size_bytes: int,
+        tag: Tag,
+        via: str = CLOUD,
+        beside_bytes: int = 0,
     ) -> StepsTo[Handle | None]:
         """Sends a model of so many bytes; returns it as it arrives, None where it is lost.
 
         Where the method has `encodings` for this link it is encoded: both ends compute for that, and what was written travels.
+        ``beside_bytes`` go along with it as they are.
         """
         wire = self.wire if self.wire.used else None
-        steps = wire.deliver(sender, receiver, model, tag, via) if wire is not None and size_bytes else None
+        steps = (
+            wire.deliver(sender, receiver, model, tag, via, beside_bytes) if wire is not None and size_bytes else None
+        )
         if steps is not None:
             return (yield from steps)
-        if not (yield self.world.send(sender, receiver, size_bytes, tag, via)):
+        if not (yield self.world.send(sender, receiver, size_bytes + beside_bytes, tag, via)):
             return None
         if wire is not None:
             wire.took(sender, receiver, model)

@@ -24,12 +24,14 @@ from emulator.ledger import Tag
 from emulator.methods.combining import ServerOptimisers, combine
 from emulator.methods.memory import RuleMemory
 from emulator.methods.privacy import Drawn
+from emulator.methods.selecting import Hearing
 from emulator.methods.session import ReceivedData, Session
 from emulator.methods.waiting import gather
 from emulator.registry import NoParams, Params
 from emulator.rng import stream
 from emulator.scenario.words import Count
 from emulator.world.batch import Work
+from emulator.world.fleet import CLOUD
 from emulator.world.meetings import operate, recover
 from emulator.world.world import Steps, StepsTo
 
@@ -126,7 +128,10 @@ def train_members(
     if world.calm:
         trained = yield from together(session, group, asked, model, at)
     else:
-        trained = yield from side_by_side(session, group, asked, model, at, waits)
+        heard = None if session.selecting is None else session.selecting.hearing(at.round)
+        trained = yield from side_by_side(session, group, asked, model, at, waits, heard)
+        if heard is not None:
+            heard.tell(asked, trained)
     if len(trained) < max(waits.least, at.operation.least_members(len(asked))):
         return None
     if not world.was_up(group.aggregator, started_s):
@@ -196,13 +201,23 @@ def together(
 
 
 def side_by_side(
-    session: Session, group: Group, asked: Sequence[int], model: Handle, at: GroupRound, waits: Waits
+    session: Session,
+    group: Group,
+    asked: Sequence[int],
+    model: Handle,
+    at: GroupRound,
+    waits: Waits,
+    heard: Hearing | None = None,
 ) -> StepsTo[dict[int, Trained]]:
-    """The members' work, each one's on its own. Returns what came of it for those who stayed, and for whom the group waited."""
+    """The members' work, each one's on its own. Returns what came of it for those who stayed, and for whom the group waited.
+
+    ``heard`` is what the server is told beside the models, and when.
+    """
     world, names, server = session.world, session.world.fleet.client_names, group.aggregator
     tag = Tag("model", at.round, group.number, at.group_round)
     started_s, patience = world.now, waits.how(len(asked), waits.wanted)
     give_up = partial(world.give_up, at.round, group.number)
+    beside_bytes = 0 if heard is None else heard.size_bytes
 
     def download_and_train(client: int) -> StepsTo[Trained | None]:
         latest = yield from session.deliver(server, names[client], model, at.down_bytes, tag)
@@ -210,10 +225,15 @@ def side_by_side(
             return None
         how = (at.local, tag.with_purpose("training"), at.group_round, at.memory, group.received)
         one = yield from session.train(client, latest, *how)
+        if one is not None and heard is not None:
+            heard.uploads(client, latest)
         return None if one is None else as_sent(session, at, client, latest, one)
 
     def upload(client: int, one: Trained) -> StepsTo[Trained | None]:
-        came = yield from session.deliver(names[client], server, one.model, at.up_bytes, tag)
+        sizes = (at.up_bytes, tag, CLOUD, beside_bytes)
+        came = yield from session.deliver(names[client], server, one.model, *sizes)
+        if came is not None and heard is not None:
+            heard.arrived(client)
         return None if came is None else one._replace(model=came)
 
     def trip(client: int) -> StepsTo[Trained | None]:

@@ -110,11 +110,15 @@ class Wire:
             sent += one.count
         return Layout(tuple(shapes))
 
-    def deliver(self, sender: str, receiver: str, model: Handle, tag: Tag, via: str) -> StepsTo[Handle | None] | None:
+    def deliver(
+        self, sender: str, receiver: str, model: Handle, tag: Tag, via: str, beside_bytes: int = 0
+    ) -> StepsTo[Handle | None] | None:
         """Steps that bring a model from one node to another and return it as it arrives; None where it is not encoded."""
         tier, direction, pair = self._way(sender, receiver)
         pipeline = self._pipelines.get((tier, direction))
-        return None if pipeline is None else self._deliver(pipeline, sender, receiver, pair, model, tag, via)
+        if pipeline is None:
+            return None
+        return self._deliver(pipeline, sender, receiver, pair, model, tag, via, beside_bytes)
 
     def took(self, sender: str, receiver: str, model: Handle) -> None:
         """A model has arrived as it is."""
@@ -146,6 +150,7 @@ class Wire:
         model: Handle,
         tag: Tag,
         via: str,
+        beside_bytes: int,
     ) -> StepsTo[Handle | None]:
         session, known = self._session, [model]
         if pipeline.difference:
@@ -158,7 +163,7 @@ class Wire:
         whose = (sender, *place, id(pipeline), receiver if pipeline.difference else "")
         if not (yield from self._compute(sender, flops.encode, tag.with_purpose("encoding"), whose)):
             return None
-        if not (yield session.world.send(sender, receiver, size, tag, via)):
+        if not (yield session.world.send(sender, receiver, size + beside_bytes, tag, via)):
             return None
         if not (yield from self._compute(receiver, flops.decode, tag.with_purpose("decoding"))):
             return None

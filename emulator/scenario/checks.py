@@ -52,7 +52,9 @@ def problems(scenario: Scenario, training: bool = True) -> Iterator[tuple[Path_,
     yield from privacy_schema.problems_of(scenario)
     yield from _of_task(scenario)
     for name in shared_tables(scenario):
-        yield ("attacks",), f"attack and method both write the table '{name}'; take another attack"
+        others = "attack and method both" if scenario.attacks is not None else "method and selection both"
+        place = ("attacks",) if scenario.attacks is not None else ("method", "selection")
+        yield place, f"{others} write the table '{name}'; take another {place[-1].removesuffix('s')}"
     if scale.train_samples is not None and scale.train_samples <= 0:
         kept = _public_samples(scenario)
         total = scale.train_samples + kept

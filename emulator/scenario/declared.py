@@ -1,15 +1,18 @@
-"""What the method and the attack of a scenario declare of the files that they write."""
+"""What the method, its selection of clients and the attack of a scenario declare of the files that they write."""
 
 from __future__ import annotations
 
-from emulator.contracts.methods import AttackChoice, MethodChoice
+from collections import Counter
+
+from emulator.contracts.selection import SelectionChoice
+from emulator.registry import choices
 from emulator.scenario.schema import Scenario
 from emulator.tables import Table
 
 
 def tables_of(scenario: Scenario) -> dict[str, Table]:
-    """The further tables that a run of a scenario may write, by name: those of its method, then those of its attack."""
-    return {table.name: table for chosen in (scenario.method, scenario.attacks) for table in _tables(chosen)}
+    """The further tables that a run may write, by name: those of the method, of its selection, then of the attack."""
+    return {table.name: table for table in _tables(scenario)}
 
 
 def metrics_columns_of(scenario: Scenario) -> tuple[str, ...]:
@@ -18,9 +21,12 @@ def metrics_columns_of(scenario: Scenario) -> tuple[str, ...]:
 
 
 def shared_tables(scenario: Scenario) -> list[str]:
-    """Names of tables that both method and attack would write."""
-    return sorted({table.name for table in _tables(scenario.method)} & {t.name for t in _tables(scenario.attacks)})
+    """Names of tables that two of them would write."""
+    return sorted(name for name, times in Counter(t.name for t in _tables(scenario)).items() if times > 1)
 
 
-def _tables(chosen: MethodChoice | AttackChoice | None) -> tuple[Table, ...]:
-    return () if chosen is None else chosen.plugin.facts.tables
+def _tables(scenario: Scenario) -> list[Table]:
+    selections = [each for _, each in choices(scenario.method.params) if isinstance(each, SelectionChoice)]
+    of_attack = () if scenario.attacks is None else scenario.attacks.plugin.facts.tables
+    of_selections = (table for chosen in selections for table in chosen.plugin.facts.tables)
+    return [*scenario.method.plugin.facts.tables, *of_selections, *of_attack]

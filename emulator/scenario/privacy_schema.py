@@ -12,6 +12,7 @@ from pydantic import Field
 from emulator.contracts.grouping import ESTIMATES, FormationChoice, SamplingChoice
 from emulator.contracts.learning import LocalRuleChoice
 from emulator.contracts.methods import TrainingChoice, methods, trainings
+from emulator.contracts.selection import SelectionChoice
 from emulator.contracts.world import GroupOperationChoice
 from emulator.errors import quote_all
 from emulator.registry import Params, choices
@@ -97,6 +98,9 @@ def problems_of(scenario: Scenario) -> Iterator[tuple[Path_, str]]:
                 place,
                 f"'{chosen.kind}' sends a second vector, which 'privacy' does not clip; take a rule without memory",
             )
+        if isinstance(chosen, SelectionChoice) and not chosen.plugin.facts.privacy:
+            message = f"'{chosen.kind}' learns more of clients than numbers of labels, outside of 'privacy'"
+            yield place, f"{message}; say 'uniform'"
         if isinstance(chosen, FormationChoice | SamplingChoice) and any(
             (estimator if need == ESTIMATES else need) not in COUNTS for need in chosen.plugin.facts.needs
         ):
@@ -140,6 +144,9 @@ def _of_hidden(scenario: Scenario) -> Iterator[tuple[Path_, str]]:
     place, params = ("privacy", "participants"), scenario.method.params
     if getattr(params, "participation", 1.0) == 1.0:
         yield place, "'hidden' needs a method with a 'participation' below 1: otherwise everybody takes part"
+    elif not params.selection.plugin.facts.by_chance:  # type: ignore[attr-defined]
+        message = "'hidden' needs members that are drawn by chance alone, all alike; say 'method.selection: uniform'"
+        yield place, message
     elif params.group_rounds > 1 or any(tier.rounds > 1 for tier in params.tiers.values()):  # type: ignore[attr-defined]
         yield place, "'hidden' needs one group round in a round: the same members would take part in all of them"
 
@@ -149,7 +156,7 @@ def unprotected(scenario: Scenario) -> str:
     users = [
         f"{chosen.slot} '{chosen.kind}'"
         for _, chosen in choices(scenario.method)
-        if isinstance(chosen, FormationChoice | SamplingChoice) and chosen.plugin.facts.needs
+        if isinstance(chosen, FormationChoice | SamplingChoice | SelectionChoice) and chosen.plugin.facts.needs
     ]
     return f"epsilon takes the clients' label counts as public, which {' and '.join(users)} works on" if users else ""
 

@@ -199,6 +199,14 @@ def server_optimiser(said: Sequence[str]) -> None:
     assert np.allclose(kept, [0.5, -0.1])
 
 
+@of("Client selection")
+def selection(said: Sequence[str]) -> None:
+    chosen = load_run("quick").table("selections").query("chosen == 1")
+    first = set(chosen.query("round == 1")["client"])
+    assert first
+    assert first.isdisjoint(chosen.query("round == 2")["client"])
+
+
 @of("Waiting")
 def waiting(said: Sequence[str]) -> None:
     ledger = load_run("late").ledger

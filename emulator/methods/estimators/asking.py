@@ -10,7 +10,7 @@ import numpy as np
 from emulator.contracts.grouping import ESTIMATES
 from emulator.contracts.methods import Estimator, EstimatorChoice, estimators
 from emulator.methods.session import Session
-from emulator.world.world import Steps
+from emulator.world.world import Steps, StepsTo
 
 TRIES = 100  # after which a client that is lost again and again is left out
 
@@ -62,9 +62,18 @@ def ask_everybody(session: Session, steps: Callable[[int], Steps]) -> Steps:
 
 def learn(session: Session, needs: Collection[str], estimator: Estimator, enquiry: Enquiry) -> Steps:
     """Runs the estimators that rules need, each once; returns what ``estimator`` says, None where no rule needs it."""
+    return (yield from learn_each(session, needs, estimator, enquiry)).get(ESTIMATES)
+
+
+def learn_each(
+    session: Session, needs: Collection[str], estimator: Estimator, enquiry: Enquiry
+) -> StepsTo[dict[str, np.ndarray]]:
+    """Runs the estimators that rules need, each once; returns what they say, by need."""
     said: dict[str, np.ndarray] = {}
+    found: dict[str, np.ndarray] = {}
     for need in sorted(set(needs)):
         asked = estimator if need == ESTIMATES else EstimatorChoice(need, estimators[need].params())
         if asked.kind not in said:
             said[asked.kind] = yield from asked(session, enquiry)
-    return said[estimator.kind] if ESTIMATES in needs else None
+        found[need] = said[asked.kind]
+    return found
