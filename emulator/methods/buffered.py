@@ -19,17 +19,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from emulator.contracts.combining import ServerOptimiser
+from emulator.contracts.grouping import ESTIMATES
 from emulator.contracts.methods import GroupResult, MethodFacts, Patience, methods
 from emulator.contracts.world import GroupOperationChoice
 from emulator.learning.recipes import Handle
 from emulator.ledger import Tag
 from emulator.methods.combining import ServerOptimisers, optimiser_refused
-from emulator.methods.estimators import learn
+from emulator.methods.estimators import learn_each
 from emulator.methods.forming import Positions, charge_formation, enquiry, form, next_return, present
 from emulator.methods.limits import check_deadline, check_groups, check_trained
 from emulator.methods.memory import RuleMemory
 from emulator.methods.pool import Pool
-from emulator.methods.rounds import RoundSlots, group_process, participants, send_to_edges
+from emulator.methods.rounds import RoundSlots, group_process, send_to_edges
+from emulator.methods.selecting import Selecting
 from emulator.methods.session import NOBODY_LEFT, Session
 from emulator.methods.slots import ANY_EDGE, GroupSlots, chosen_by_default
 from emulator.methods.training import Group, GroupRound
@@ -50,7 +52,22 @@ class BufferedParams(RoundSlots, VersionSlots):
     @property
     def meets(self) -> bool:
         """Whether the group operation is one of the clients in a buffer."""
-        return self.formation.kind == "single" and not self.group_operation.plugin.facts.alone
+        return self.singles and not self.group_operation.plugin.facts.alone
+
+    @property
+    def singles(self) -> bool:
+        """Whether units are single clients."""
+        return self.formation.kind == "single"
+
+    @property
+    def chooses(self) -> bool:
+        """See `RoundSlots.chooses`."""
+        return self.at_work is not None if self.singles else super().chooses
+
+    @property
+    def to_choose(self) -> str:
+        """See `RoundSlots.to_choose`."""
+        return "an 'at_work', fewer than there are clients" if self.singles else super().to_choose
 
     def problems(self, scale: Scale) -> Iterable[tuple[str, str]]:
         """What does not fit this fleet."""
@@ -67,6 +84,8 @@ class BufferedParams(RoundSlots, VersionSlots):
                 f"'{self.local.kind}' has a memory that belongs to rounds in which all start from one model; take another",
             )
         yield from optimiser_refused("server_optimiser", self.server_optimiser, self.local)
+        if self.singles and self.participation < 1.0:
+            yield "participation", "units are single clients here; say with 'at_work' how many work at once"
         if any(key in ("aggregator", "formation") for key, _ in found):
             return
         yield from self.refused(min(self.most_groups(scale), self.at_work or scale.clients))
@@ -103,9 +122,12 @@ def buffered(session: Session, params: BufferedParams) -> Steps:
         tier = EDGE if params.aggregator == ANY_EDGE else params.aggregator
         sizes = (first_bytes, world.workload.model_bytes)
         check_deadline(session, "wait_for_members", params.wait_for_members, params.local, *sizes, tier)
+    session.selecting = selecting = Selecting(session, params.selection)
     session.begin(model)
-    needs = params.formation.plugin.facts.needs
-    estimates = yield from learn(session, needs, params.estimator, enquiry(session, params))
+    needs = [need for chosen in (params.formation, params.selection) for need in chosen.plugin.facts.needs]
+    said = yield from learn_each(session, needs, params.estimator, enquiry(session, params))
+    estimates = said.get(ESTIMATES)
+    selecting.learnt(said)
     meet = units.meet if params.meets else None
     pool = units.pool = Pool(session, params, model, units.work, units.there, units.choose, meet)
     cloud, formed = ServerOptimisers(session, params.server_optimiser), False
@@ -145,7 +167,8 @@ class Units:
         self._params = params
         self._operation = GroupOperationChoice("none", NoParams()) if params.meets else params.group_operation
         self._memory = RuleMemory(session.lab, params.local, session.scenario.topology.client_count)
-        self._draws = 0
+        self._turns = 0
+        self._given: set[int] = set()  # clients that got the model while they were chosen
 
     def there(self, units: Sequence[Group]) -> Sequence[Group]:
         """Those that can work now, with the members that are there; nobody where groups are to be formed anew."""
@@ -154,15 +177,32 @@ class Units:
         return [unit for unit in (present(self._session, self._params, each) for each in units) if unit is not None]
 
     def choose(self, units: Sequence[Group], count: int) -> StepsTo[Sequence[Group]]:
-        """So many of them, drawn at random."""
-        self._draws += 1
-        rng = stream(self._session.seed, "next unit", self._draws)
-        yield from ()
-        return [units[i] for i in sorted(rng.choice(len(units), count, replace=False))]
+        """So many of them: single clients as `selection` says, others at random."""
+        session, version, self._turns = self._session, self.pool.versions, self._turns + 1
+        if not self._params.singles:
+            rng = stream(session.seed, "next unit", self._turns)
+            return [units[i] for i in sorted(rng.choice(len(units), count, replace=False))]
+        assert session.selecting is not None
+        of = {unit.members[0]: unit for unit in units}
+        at = self._rounds(version.number)[0]
+        chosen = yield from session.selecting.choose(CLOUD, 0, sorted(of), count, version.model, at, 1, self._turns)
+        if session.selecting.how.sends_model and not session.wire.used:
+            self._given.update(chosen)
+        return [of[client] for client in chosen]
 
     def work(self, unit: Group, model: Handle, version: int) -> StepsTo[GroupResult | None]:
         """A unit's way from a version of the model to its result."""
-        session, params, size = self._session, self._params, self._session.world.workload.model_bytes
+        rounds = self._rounds(version)
+        if self._params.singles and unit.members[0] in self._given:
+            self._given.discard(unit.members[0])
+            rounds = [replace(rounds[0], down_bytes=0), *rounds[1:]]
+        arrivals = send_to_edges(self._session, [unit], [model], rounds[0].down_bytes, version + 1)
+        arrival = next(iter(arrivals.values()), None)
+        return (yield from group_process(self._session, self._params, unit, model, arrival, rounds))
+
+    def _rounds(self, version: int) -> list[GroupRound]:
+        """The group rounds of a unit that gets this version."""
+        params, size = self._params, self._session.world.workload.model_bytes
         down = 0 if params.initial_model == "seed" and version == 0 else size
         up = 0 if params.meets else size
         first = GroupRound(
@@ -178,10 +218,7 @@ class Units:
                 self.optimisers,
             )
         )
-        rounds = [first, *(replace(first, group_round=k, down_bytes=size) for k in range(1, params.group_rounds))]
-        unit = participants(session, params, unit, version + 1)
-        arrival = next(iter(send_to_edges(session, [unit], [model], down, version + 1).values()), None)
-        return (yield from group_process(session, params, unit, model, arrival, rounds))
+        return [first, *(replace(first, group_round=k, down_bytes=size) for k in range(1, params.group_rounds))]
 
     def meet(self, arrivals: Sequence[Arrival]) -> StepsTo[Sequence[Arrival]]:
         """The group operation of the clients in a full buffer, and their uploads; nobody where too few are left."""
