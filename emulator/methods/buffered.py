@@ -17,6 +17,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from emulator.contracts.combining import ServerOptimiser
 from emulator.contracts.grouping import ESTIMATES
@@ -129,7 +130,7 @@ def buffered(session: Session, params: BufferedParams) -> Steps:
     estimates = said.get(ESTIMATES)
     selecting.learnt(said)
     meet = units.meet if params.meets else None
-    pool = units.pool = Pool(session, params, model, units.work, units.there, units.choose, meet)
+    pool = units.pool = Pool(session, params, model, units.work, units.there, units.choose, units.note, meet)
     cloud, formed = ServerOptimisers(session, params.server_optimiser), False
     for t in itertools.count(1):
         tries = itertools.count()
@@ -219,6 +220,11 @@ class Units:
             )
         )
         return [first, *(replace(first, group_round=k, down_bytes=size) for k in range(1, params.group_rounds))]
+
+    def note(self, arrival: Arrival, row: dict[str, Any]) -> None:
+        """A row of the table of arrivals."""
+        of = {"round": self.pool.versions.number + 1, "from_round": arrival.version, "group": arrival.unit}
+        self._session.note(ARRIVALS.name, of | row)
 
     def meet(self, arrivals: Sequence[Arrival]) -> StepsTo[Sequence[Arrival]]:
         """The group operation of the clients in a full buffer, and their uploads; nobody where too few are left."""

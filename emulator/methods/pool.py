@@ -10,34 +10,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import simpy
 
 from emulator.contracts.methods import GroupResult
 from emulator.learning.recipes import Handle
 from emulator.methods.session import Session
-from emulator.methods.training import Group
-from emulator.methods.versions import ARRIVALS, Arrival, Versions, VersionSlots
+from emulator.methods.versions import Arrival, Versions, VersionSlots
 from emulator.world.simpy_internals import happens_at, last_of_instant
 from emulator.world.world import Steps, StepsTo
+
+if TYPE_CHECKING:
+    from emulator.methods.training import Group
 
 MOST_LOST = 100  # units in a row from which nothing comes back: a version is made then of what is there
 
 # A unit's way from a version (a model, and its number) to its result; None where it is lost.
-Work = Callable[[Group, Handle, int], StepsTo[GroupResult | None]]
+Work = Callable[["Group", Handle, int], StepsTo[GroupResult | None]]
 # Those of the units that nobody has asked who are there now.
-There = Callable[[Sequence[Group]], Sequence[Group]]
+There = Callable[[Sequence["Group"]], Sequence["Group"]]
 # At most so many of some units: those that are handed a version.
-Choose = Callable[[Sequence[Group], int], StepsTo[Sequence[Group]]]
+Choose = Callable[[Sequence["Group"], int], StepsTo[Sequence["Group"]]]
 # What units do together that have trained, before the server gets their results; returns what arrives.
 Meet = Callable[[Sequence[Arrival]], StepsTo[Sequence[Arrival]]]
 
+# Writes down a result: the columns that all tables of results have.
+Note = Callable[[Arrival, dict[str, Any]], None]
+
 
 class Pool:
-    """The units of one server, and the versions of its model.
-
-    ``round`` is the one under which all results are noted; without it, each is noted under the version that is made with it.
-    """
+    """The units of one server, and the versions of its model. ``note`` is told what became of every result."""
 
     def __init__(
         self,
@@ -47,8 +50,8 @@ class Pool:
         work: Work,
         there: There,
         choose: Choose,
+        note: Note,
         meet: Meet | None = None,
-        round: int | None = None,  # noqa: A002
     ) -> None:
         self.versions = Versions(session.lab, how, model)
         self.came_back = False  # whether any result was taken so far
@@ -59,7 +62,7 @@ class Pool:
         self._there = there
         self._choose = choose
         self._meet = meet
-        self._round = round
+        self._note = note
         self._units: dict[int, Group] = {}
         self._idle: set[int] = set()  # units that nobody has asked, and of which no result waits
         self._arrived: list[Arrival] = []
@@ -101,7 +104,7 @@ class Pool:
         for each in [arrival for arrival in self._arrived if self.versions.too_stale(arrival)]:
             self._arrived.remove(each)
             self._idle.add(each.unit)
-            self._note(each, 0.0, used=False)
+            self._tell_of(each, 0.0, used=False)
         if self._met:
             return self._met.pop(0)
         self._arrived.sort(key=lambda each: (each.time_s, each.unit))
@@ -130,7 +133,7 @@ class Pool:
             self.came_back = True
             model, weights = self.versions.made_of(taken, len(self._units))
             for each, weight in zip(taken, weights, strict=True):
-                self._note(each, weight, used=True)
+                self._tell_of(each, weight, used=True)
                 self._idle.add(each.unit)
             self.versions.model = model
         self.versions.number += 1
@@ -203,16 +206,9 @@ class Pool:
         back = world.until_return()
         return [] if back is None else [back]
 
-    def _note(self, arrival: Arrival, weight: float, *, used: bool) -> None:
-        stale, version = self.versions.staleness(arrival), self.versions.number + 1
-        row = {
-            "round": version if self._round is None else self._round,
-            "time_s": arrival.time_s,
-            "group": arrival.unit,
-            "client": "" if arrival.client is None else arrival.client,
-            "from_round": arrival.version if self._round is None else self._round,
-            "staleness": stale,
-            "weight": weight,
-            "used": int(used),
-        }
-        self._session.note(ARRIVALS.name, row)
+    def _tell_of(self, arrival: Arrival, weight: float, *, used: bool) -> None:
+        """Notes what became of a result."""
+        values = {"staleness": self.versions.staleness(arrival), "weight": weight, "used": int(used)}
+        self._note(
+            arrival, {"time_s": arrival.time_s, "client": "" if arrival.client is None else arrival.client, **values}
+        )

@@ -54,14 +54,9 @@ class RoundSlots(GroupSlots):
                 f"'{self.selection.kind}' needs {self.to_choose}: there is nobody to choose from among all",
             )
         facts = self.training.plugin.facts
-        if self.selection.hears and (facts.chain or facts.headers):
+        if self.selection.hears and (not facts.together or facts.headers):
             message = f"'{self.selection.kind}' must hear from each member, and with '{self.training.kind}' they do not"
             yield "selection", f"{message} answer their server; take 'training: parallel'"
-        if self.training.plugin.facts.chain and self.wait_for_members.kind != "all":
-            yield (
-                "wait_for_members",
-                f"'{self.training.kind}' members work one after another; there is nobody to wait for",
-            )
         yield from optimiser_refused("edge_optimiser", self.edge_optimiser, self.local)
         if self.aggregator == CLOUD and not self.edge_optimiser.none:
             yield "edge_optimiser", "groups are under the cloud, whose optimiser is 'server_optimiser'"

@@ -30,10 +30,11 @@ from emulator.scenario.words import Count
 from emulator.tables import Table
 from emulator.units import PositiveSeconds
 
-# One row for each result: `round` is the version that was made with it, `from_round` the one that its unit had got.
-ARRIVALS = Table(
-    "arrivals", ("round", "time_s", "group", "client", "from_round", "staleness", "weight", "used")
-)  # fmt: skip
+# A row for each result that the cloud got: `round` is the version that was made with it, `from_round` that which its unit had.
+RESULT = ("time_s", "client", "staleness", "weight", "used")
+ARRIVALS = Table("arrivals", ("round", "from_round", "group", *RESULT))
+# A row for each that the server of a group got, in this round of the cloud's.
+GROUP_ARRIVALS = Table("group_arrivals", ("round", "group", "group_round", *RESULT))
 
 
 class VersionSlots(Params):

@@ -394,6 +394,11 @@ def method(draw: st.DrawFn, preset: str, clients: int, edges: int) -> dict[str, 
         "wait_for_groups": waiting(max(1, edges)),
         "participation": st.sampled_from((0.3, 0.6, 1.0)),
         "window": st.integers(1, 3),
+        "at_work": st.integers(1, clients),
+        "max_staleness": st.integers(0, 3),
+        "staleness": st.sampled_from(Registry.by_slot["staleness"].names()).flatmap(
+            lambda n: kind_of("staleness", n, {})
+        ),
         "group_operation": st.sampled_from(("none", "secure-aggregation", "backdoor-detection")),
         "reorganise": st.integers(1, 2),
         "finer": st.fixed_dictionaries({"after": st.integers(1, 2), "levels": st.sampled_from((1, None))}),
