@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from emulator.contracts.grouping import ESTIMATES
+from emulator.contracts.grouping import COUNTS, ESTIMATES
 from emulator.contracts.methods import Estimator, EstimatorChoice, estimators
 from emulator.methods.session import Session
 from emulator.world.world import Steps
@@ -61,10 +61,17 @@ def ask_everybody(session: Session, steps: Callable[[int], Steps]) -> Steps:
 
 
 def learn(session: Session, needs: Collection[str], estimator: Estimator, enquiry: Enquiry) -> Steps:
-    """Runs the estimators that rules need, each once; returns what ``estimator`` says, None where no rule needs it."""
+    """Runs the estimators that rules need, each once; one that is the method's own ``estimator`` with its parameters.
+
+    Returns the estimates that a rule works on: what ``estimator`` says where rules need whatever that is, otherwise what an
+    estimator says that they need by name. None where they need label counts at most.
+    """
     said: dict[str, np.ndarray] = {}
     for need in sorted(set(needs)):
-        asked = estimator if need == ESTIMATES else EstimatorChoice(need, estimators[need].params())
+        own = need in (ESTIMATES, estimator.kind)
+        asked = estimator if own else EstimatorChoice(need, estimators[need].params())
         if asked.kind not in said:
             said[asked.kind] = yield from asked(session, enquiry)
-    return said[estimator.kind] if ESTIMATES in needs else None
+    if ESTIMATES in needs:
+        return said[estimator.kind]
+    return next((rows for kind, rows in said.items() if kind not in COUNTS), None)
