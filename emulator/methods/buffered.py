@@ -20,13 +20,12 @@ from dataclasses import replace
 from typing import Any
 
 from emulator.contracts.combining import ServerOptimiser
-from emulator.contracts.grouping import ESTIMATES
 from emulator.contracts.methods import GroupResult, MethodFacts, Patience, methods
 from emulator.contracts.world import GroupOperationChoice
 from emulator.learning.recipes import Handle
 from emulator.ledger import Tag
 from emulator.methods.combining import ServerOptimisers, optimiser_refused
-from emulator.methods.estimators import learn_each
+from emulator.methods.estimators import estimates_for, learn_each
 from emulator.methods.forming import Positions, charge_formation, enquiry, form, next_return, present
 from emulator.methods.limits import check_deadline, check_groups, check_trained
 from emulator.methods.memory import RuleMemory
@@ -125,9 +124,10 @@ def buffered(session: Session, params: BufferedParams) -> Steps:
         check_deadline(session, "wait_for_members", params.wait_for_members, params.local, *sizes, tier)
     session.selecting = selecting = Selecting(session, params.selection)
     session.begin(model)
-    needs = [need for chosen in (params.formation, params.selection) for need in chosen.plugin.facts.needs]
-    said = yield from learn_each(session, needs, params.estimator, enquiry(session, params))
-    estimates = said.get(ESTIMATES)
+    needs = params.formation.plugin.facts.needs
+    everything = (*needs, *params.selection.plugin.facts.needs)
+    said = yield from learn_each(session, everything, params.estimator, enquiry(session, params))
+    estimates = estimates_for(said, needs)
     selecting.learnt(said)
     meet = units.meet if params.meets else None
     pool = units.pool = Pool(session, params, model, units.work, units.there, units.choose, units.note, meet)
