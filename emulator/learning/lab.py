@@ -44,6 +44,7 @@ from emulator.learning.recipes import (
     Trainee,
     VectorFunction,
     Zeros,
+    simple_before,
     value_of,
 )  # fmt: skip
 from emulator.registry import choices
@@ -330,15 +331,18 @@ class Lab:
         """Computes the values of handles: wave by wave, each wave all the trainings that are ready."""
         pending = Pending(handles)
         while pending:
-            while simple := pending.pop_ready(trainings=False):
-                for recipe in simple:
-                    pending.done(recipe, *self._simple(recipe))
-            wave = pending.pop_ready(trainings=True)
+            wave = self._trainings_of(pending)
             if any(isinstance(recipe, Train) for recipe in wave):
-                ahead = list(self._ready(set(wave), self._at_once - len(wave)))
-                pending.add(ahead)
-                wave += ahead
+                pending.add(list(self._ready(set(wave), self._at_once - len(wave))))
+                wave += self._trainings_of(pending)
             self._wave(pending, wave)
+
+    def _trainings_of(self, pending: Pending) -> list[Recipe]:
+        """The trainings that are ready, after all else that is."""
+        while simple := pending.pop_ready(trainings=False):
+            for recipe in simple:
+                pending.done(recipe, *self._simple(recipe))
+        return pending.pop_ready(trainings=True)
 
     @cached_property
     def _at_once(self) -> int:
@@ -346,15 +350,22 @@ class Lab:
         return max(1, MEASURED_BYTES // (4 * self.model_facts.state_size))
 
     def _ready(self, wave: Collection[Recipe], most: int) -> Iterator[Recipe]:
-        """Trainings under way that could be computed with a wave, oldest first: so many, less those that are computed already."""
+        """Trainings under way that could be computed with a wave, oldest first, because what they lack takes no training.
+
+        There is room for so many models: results, those that are there already, and what is computed for their sake.
+        """
+        counted: set[Recipe] = set()
         for handle in list(self._under_way.values()):
             if most <= 0:
                 return
             if handle.recipe is None:
                 most -= 1
-            elif handle.recipe not in wave and not handle.recipe.needs():
-                most -= 1
-                yield handle.recipe
+            elif handle.recipe not in wave and (before := simple_before(handle.recipe, most)) is not None:
+                room = 1 + sum(len(recipe.outputs) for recipe in before - counted)
+                if room <= most:
+                    most -= room
+                    counted |= before
+                    yield handle.recipe
 
     def values(self) -> dict[str, Tensor]:
         """The values of all handles that anybody still refers to, by key."""
