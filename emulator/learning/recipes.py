@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from weakref import ref
 
@@ -38,6 +38,23 @@ def value_of(handle: Handle) -> Tensor:
     """The value of a handle that has one."""
     assert handle.value is not None
     return handle.value
+
+
+def lacking(handles: Iterable[Handle], kept: Container[str] = ()) -> Iterator[Handle]:
+    """All handles without a value on which these depend, themselves among them; nothing that only ``kept`` keys need.
+
+    Where whoever takes one gives it a value, it goes no further there either.
+    """
+    seen: set[Handle] = set()
+    stack = list(handles)
+    while stack:
+        handle = stack.pop()
+        if handle.recipe is None or handle in seen or handle.key in kept:
+            continue
+        seen.add(handle)
+        yield handle
+        if handle.recipe is not None:
+            stack += handle.recipe.parents
 
 
 class LocalTraining(NamedTuple):

@@ -235,6 +235,7 @@ CHANGES = [
     ("output.against=[fedavg]", False),
     ("output.plot=false", False),
     ("output.checkpoint=1 s", False),
+    ("output.keep_models=2", False),
     ("privacy={at: client, clip: 1.0, noise_multiplier: 1.0}", False),
     ("stop.epsilon=8.0", False),
 ]
