@@ -373,7 +373,9 @@ def _listen(session: Session, chronicle: Chronicle) -> None:
         return began_s, ends_s
 
     asked, world.occupy = world.occupy, occupy  # type: ignore[method-assign]
-    telling(world, "busy", lambda kind, client, seconds, tag, samples=0, begun=None: (kind, client, seconds, tag, samples))
+    telling(
+        world, "busy", lambda kind, client, seconds, tag, samples=0, begun=None: (kind, client, seconds, tag, samples)
+    )
     telling(world, "occupied", lambda *args: args)
     for name in ("give_up", "give_up_group", "carry"):
         telling(world, name, lambda *args: args[:5])
