@@ -72,7 +72,7 @@ def learn_each(
     said: dict[str, np.ndarray] = {}
     found: dict[str, np.ndarray] = {}
     for need in sorted(set(needs)):
-        asked = estimator if need == ESTIMATES else EstimatorChoice(need, estimators[need].params())
+        asked = estimator if need in (ESTIMATES, estimator.kind) else EstimatorChoice(need, estimators[need].params())
         if asked.kind not in said:
             said[asked.kind] = yield from asked(session, enquiry)
         found[need] = said[asked.kind]
