@@ -11,6 +11,7 @@ import simpy
 
 from emulator.accounting import Meter
 from emulator.contracts.learning import LocalRuleChoice
+from emulator.contracts.methods import TrainingChoice
 from emulator.errors import HflError
 from emulator.learning.interface import AnyLab
 from emulator.ledger import Ledger
@@ -57,8 +58,9 @@ def assemble(scenario: Scenario, lab: AnyLab, ledger: Ledger | None = None) -> S
     world = World(env, fleet, network, workload, ledger, traces.speeds, disturbed, moving)
     powers = {name: device.power for name, device in zip(fleet.client_names, fleet.client_devices, strict=True)}
     session = Session(scenario, world, lab, Meter(ledger, powers, fleet.hops))
-    if session.wire.used:
-        world.watch()  # encoding takes each client's device its own time
+    apart = any(isinstance(each, TrainingChoice) and each.plugin.facts.apart for _, each in choices(scenario.method))
+    if session.wire.used or apart:
+        world.watch()  # encoding takes each client's device its own time, and so does what members do apart
     env.where = lambda: f"in round {session.rounds + 1}"
     if scenario.attacks is not None:
         session.attack = scenario.attacks(session)

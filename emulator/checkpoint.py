@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 VALUES, MEMORY = "checkpoint.safetensors", "memory.json"
+CHECKS = "sha256"  # by key, as JSON: of several entries safetensors keeps no order
 
 
 def write(folder: Path, lab: AnyLab) -> None:
@@ -36,15 +37,23 @@ def write(folder: Path, lab: AnyLab) -> None:
     write_memory(folder, lab)
     values = lab.values()
     if values:
-        from safetensors import SafetensorError
-        from safetensors.torch import save_file
+        write_values(folder / VALUES, values)
 
-        checks = {key: _check(key, value.detach().numpy()) for key, value in values.items()}
-        with replacing(folder / VALUES) as aside:
-            try:
-                save_file({key: value.clone() for key, value in values.items()}, aside, checks)
-            except SafetensorError as error:  # a full disk, for example
-                raise OSError(errno.EIO, str(error)) from error
+
+def write_values(path: Path, values: Mapping[str, Tensor]) -> None:
+    """Writes values by key with their checksums; the same values give the same file, byte for byte.
+
+    Raises `HflError` where that is not possible.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    checks = {key: _check(key, value.detach().numpy()) for key, value in values.items()}
+    with replacing(path) as aside:
+        try:
+            save_file({key: value.clone() for key, value in values.items()}, aside, {CHECKS: json.dumps(checks)})
+        except SafetensorError as error:  # a full disk, for example
+            raise OSError(errno.EIO, str(error)) from error
 
 
 def write_memory(folder: Path, lab: AnyLab) -> None:
@@ -79,10 +88,10 @@ def _check(key: str, value: np.ndarray) -> str:
 
 
 class Restored(Mapping[str, "Tensor"]):
-    """The models of a checkpoint by key, read when they are asked for; without those that are damaged, with a warning."""
+    """The values in a file by key, read when they are asked for; without those that are damaged, with a warning."""
 
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / VALUES
+    def __init__(self, folder: Path, name: str = VALUES) -> None:
+        self._path = folder / name
         self._checks: dict[str, str] = {}
         self._warned = False
         if not self._path.exists():
@@ -92,8 +101,8 @@ class Restored(Mapping[str, "Tensor"]):
         try:
             self._file = safe_open(self._path, framework="numpy")
             keys = frozenset(self._file.keys())  # type: ignore[no-untyped-call]
-            checks = self._file.metadata() or {}  # type: ignore[no-untyped-call]
-        except (SafetensorError, OSError) as error:
+            checks = dict(json.loads((self._file.metadata() or {}).get(CHECKS, "{}")))  # type: ignore[no-untyped-call]
+        except (SafetensorError, OSError, ValueError, TypeError) as error:
             log.warning("%s is damaged (%s); its models are computed again", self._path, error)
             return
         self._checks = {key: check for key, check in checks.items() if key in keys}
@@ -114,6 +123,15 @@ class Restored(Mapping[str, "Tensor"]):
         self._warn("a model does not match its checksum")
         del self._checks[key]
         raise KeyError(key)
+
+    @property
+    def whole(self) -> bool:
+        """Whether there are values, and all of them are as they were written."""
+        keys = list(self._checks)
+        return bool(keys) and all(self.get(key) is not None for key in keys)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._checks
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._checks)

@@ -115,6 +115,7 @@ from emulator.contracts.methods import (
     waitings,
 )
 from emulator.contracts.selection import Call, Report, Selection, SelectionFacts, selections
+from emulator.contracts.staleness import Staleness, stalenesses
 from emulator.contracts.tasks import Task, TaskFacts, TaskParams, TaskRule, tasks
 from emulator.contracts.world import (
     FaultEffect,
@@ -185,7 +186,7 @@ __all__ = [  # noqa: RUF022 (by slot)
     # Fields that choose from a slot.
     "DataSet", "Partition", "Model", "LocalRule", "Estimator", "Distance", "Formation", "Sampling", "Aggregation",
     "Schedule", "Training", "GroupOperation", "Waiting", "SplitTime", "Bipartition", "TraceFormat", "TraceGenerator",
-    "LocalOptimiser", "RateSchedule", "Combination", "ServerOptimiser", "Selection",
+    "LocalOptimiser", "RateSchedule", "Combination", "ServerOptimiser", "Selection", "Staleness",
     # Methods.
     "methods", "MethodFacts", "MethodParams", "OneServer", "GroupSlots", "Session", "Steps", "StepsTo", "World", "Handle",
     "Models", "Metrics", "Clusters", "Tag", "Table", "CLOUD", "client_name", "edge_name", "NOBODY_LEFT", "RuleMemory",
@@ -202,6 +203,8 @@ __all__ = [  # noqa: RUF022 (by slot)
     "waitings", "Patience", "gather",
     # Client selection.
     "selections", "SelectionFacts", "Selector", "Selecting", "Call", "Report", "SELECTIONS",
+    # Staleness functions of asynchronous methods.
+    "stalenesses",
     # Split times and bipartitions.
     "split_times", "bipartitions", "Watch", "Reading", "Halves",
     # Estimators.

@@ -16,6 +16,7 @@ from emulator.assembly import assemble, play, rare_collections
 from emulator.cluster import Backend
 from emulator.errors import DivergedError, HflError
 from emulator.files import aside_of, held, write_json, write_text
+from emulator.kept import KeptModels, ModelKeeper
 from emulator.learning.interface import AnyLab
 from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo, RunMemory
@@ -46,10 +47,13 @@ def execute(
     known: dict[str, bytes] | None = None,
     max_workers: int | None = None,
     backend: Backend = "local",
+    kept: KeptModels | None = None,
+    explain: Callable[[AnyLab], dict[str, Any]] = lambda _lab: {},
 ) -> dict[str, Any]:
     """Runs a scenario into a folder that `prepare` made ready, or goes on with it; without training where it was loaded so.
 
-    Returns the summary and how many trainings it took. ``known`` are small results from elsewhere. With the backend ``ray``
+    Returns the summary and how many trainings it took. ``known`` are small results from elsewhere, ``kept``
+    models. ``explain`` gives what the manifest is to say beside, once the run is complete. With the backend ``ray``
     clients are trained on the cluster that this process has joined (`emulator.cluster`). An interruption
     (``KeyboardInterrupt``) or an error leaves a valid folder with all that was done, marked as such, and is raised again; one of
     a user's own code as an `HflError` with its place in that code. Raises `InputError` where another process writes the folder,
@@ -62,7 +66,8 @@ def execute(
         check(scenario)
         lab: AnyLab
         if loaded.training:
-            lab = Lab(scenario, memory, watcher.on_trained, checkpoint.Restored(folder), max_workers, backend)
+            restored, values = checkpoint.Restored(folder), [KeptModels(folder), *([] if kept is None else [kept])]
+            lab = Lab(scenario, memory, watcher.on_trained, restored, max_workers, backend, values)
             undone.callback(lab.close)
             lab.try_out()
         else:
@@ -84,6 +89,8 @@ def execute(
             watcher.on_round(round, metrics)
 
         session.on_round = on_round
+        if isinstance(lab, Lab) and scenario.output.keep_models is not None:
+            session.on_models = ModelKeeper(folder, lab, scenario.output.keep_models).round_ended
         status = FAILED
         try:
             with loaded.locating(), contextlib.nullcontext() if loaded.training else rare_collections():
@@ -96,6 +103,7 @@ def execute(
             lab.close()
             trainings = {"asked": lab.asked, "computed": lab.trained}
             manifest |= {"wall_s": round(time.monotonic() - started, 3), "trainings": trainings}
+            manifest |= explain(lab) if status == COMPLETE else {}
             summary = keeper.finish(manifest, status, sys.exception())
     return summary | {"trainings": trainings}
 

@@ -11,7 +11,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from emulator import checkpoint, recorded
+from emulator import checkpoint, kept, recorded
 from emulator.errors import InputError, quote_all
 from emulator.files import LOCK, changed_files, digest_of, held, read_json
 from emulator.scenario import Scenario, dump
@@ -22,7 +22,7 @@ GROUPS, GROUPINGS, TOPOLOGY, IMAGES = "groups.csv", "groupings.csv", "topology.c
 LEDGER, ENERGY, FLEET = "ledger.parquet", "energy.csv", "fleet.json"
 
 # Results that any run may have; the tables that its method and its attack declare come to them (`tables_in`).
-RESULTS = (METRICS, GROUPS, GROUPINGS, TOPOLOGY, IMAGES, LEDGER, ENERGY, FLEET, checkpoint.MEMORY, SCENARIO)
+RESULTS = (METRICS, GROUPS, GROUPINGS, TOPOLOGY, IMAGES, LEDGER, ENERGY, FLEET, kept.INDEX, checkpoint.MEMORY, SCENARIO)
 # What any run folder may hold. The summary comes first: without it the rest counts as unfinished while it is deleted.
 FILES = (SUMMARY, "accuracy.png", "measure.png", "report.html", checkpoint.VALUES, *RESULTS[:-1], MANIFEST, SCENARIO)
 
@@ -154,12 +154,12 @@ def tables_in(folder: Path) -> tuple[str, ...]:
 
 def files_of(folder: Path) -> tuple[str, ...]:
     """Names of all files that the run in a folder may hold. The summary comes first, manifest and scenario come last."""
-    return (*FILES[:-2], *tables_in(folder), *FILES[-2:])
+    return (*FILES[:-2], *tables_in(folder), *kept.kept_in(folder).values(), *FILES[-2:])
 
 
 def digests(folder: Path) -> dict[str, str]:
     """The SHA-256 of every result file in a folder, by name."""
-    names = sorted((*RESULTS, *tables_in(folder)))
+    names = sorted((*RESULTS, *tables_in(folder), *kept.kept_in(folder).values()))
     return {name: digest_of(folder / name) for name in names if (folder / name).is_file()}
 
 

@@ -6,6 +6,6 @@ the rooms above are imported here for type checkers alone.
 """
 
 # All of them, so that every slot is known once one is.
-from emulator.contracts import combining, files, grouping, learning, methods, selection, world
+from emulator.contracts import combining, files, grouping, learning, methods, selection, staleness, world
 
-__all__ = ["combining", "files", "grouping", "learning", "methods", "selection", "world"]
+__all__ = ["combining", "files", "grouping", "learning", "methods", "selection", "staleness", "world"]

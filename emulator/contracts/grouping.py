@@ -38,6 +38,7 @@ class DistanceChoice(Chosen[Params, DistanceRule, Facts]):
 
 
 ESTIMATES = "estimates"  # what a rule needs that works on whatever the chosen estimator says
+COUNTS = ("label-counts", "label-mix")  # estimators that tell numbers of labels, and no more
 _ROUNDING = 1e-6  # below 0, of a distance
 
 
@@ -48,7 +49,8 @@ class FormationFacts(Facts):
     - ``smallest``: a function of the parameters that gives the least number of clients that the rule needs to do
       as asked. With fewer it forms the groups that it can, and with too few for one, a single group of all of them;
     - ``needs``: what the server must have learnt of the clients: the names of estimators, such as ``"label-counts"``, or
-      ``"estimates"`` for whatever the estimator that the user chose says of them (`ClientView.estimates`);
+      ``"estimates"`` for whatever the estimator that the user chose says of them (`ClientView.estimates`). An estimator that is
+      named, and tells more than label counts, gives the estimates; it has its default parameters unless the user chose it;
     - ``most``: a function of the parameters and a number of clients that gives the most groups that these can become;
       without it, as many as ``smallest`` goes into the number;
     - ``largest``: a function of the parameters and a number of clients that gives the most clients that a group of these can

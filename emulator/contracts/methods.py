@@ -61,17 +61,25 @@ class EstimatorChoice(Chosen[Params, EstimatorRule, EstimatorFacts]):
 class TrainingFacts(Facts):
     """What is true of a way to train inside a group.
 
-    ``chain``: members work one after another. ``headers``: one member trains for all (see `emulator.methods.headers`).
+    ``chain``: members work one after another. ``apart``: no member ever waits for another.
+    ``headers``: one member trains for all (see `emulator.methods.headers`).
     ``privacy``: with whose noise it goes. ``client``: all that members send comes of `Session.train`. ``server``,
     ``distributed``: nobody but the server sees what single members send, and their average is `Privacy.average`.
     ``combines``: it puts the members' models together as ``GroupRound.combination`` says; without it, the method's `combination`
-    may only be the mean.
+    may only be the mean. ``tables``: those that it writes into the run folder.
     """
 
     chain: bool = False
+    apart: bool = False
     headers: bool = False
     privacy: tuple[Privately, ...] = ()
     combines: bool = False
+    tables: tuple[Table, ...] = ()
+
+    @property
+    def together(self) -> bool:
+        """Whether members do things at the same time, and wait for one another."""
+        return not (self.chain or self.apart)
 
 
 class TrainingRule(Protocol):

@@ -174,7 +174,7 @@ def _changed_devices(by_name: Mapping[str, Control], state: State, moved: Mappin
 def _of_operation(scenario: Scenario) -> Iterator[Control]:
     chosen = getattr(scenario.method.params, "group_operation", None)
     training = getattr(scenario.method.params, "training", None)
-    if chosen is None or (training is not None and training.plugin.facts.chain):
+    if chosen is None or (training is not None and not training.plugin.facts.together):
         return
     section = "Group operation (overhead of a group)"
     start = chosen.kind + (" (protocol)" if getattr(chosen.params, "model", "") == "protocol" else "")

@@ -10,6 +10,7 @@ This module does not import torch: a run whose every result is remembered never 
 
 from __future__ import annotations
 
+import gc
 import importlib.metadata
 import itertools
 import json
@@ -44,6 +45,8 @@ from emulator.learning.recipes import (
     Trainee,
     VectorFunction,
     Zeros,
+    lacking,
+    simple_before,
     value_of,
 )  # fmt: skip
 from emulator.registry import choices
@@ -72,6 +75,7 @@ class Lab:
     """Models, data and what is known about them, for one scenario.
 
     ``restored`` are values of an earlier part of the same run, by key: a handle with such a key has its value from the start.
+    ``kept`` are values that were kept of this run or of another one, by key: they are read in place of being computed.
     ``on_trained(done, waiting)`` is told after every local training (and every distillation) of a wave how far the wave is.
     """
 
@@ -83,6 +87,7 @@ class Lab:
         restored: Mapping[str, Tensor] | None = None,
         max_workers: int | None = None,
         backend: Backend = "local",
+        kept: Sequence[Mapping[str, Tensor]] = (),
     ) -> None:
         self.memory = memory
         self.asked = 0  # local trainings that methods asked for
@@ -90,6 +95,7 @@ class Lab:
         self._scenario = scenario
         self._on_trained = on_trained
         self._restored = restored or {}
+        self._kept = [values for values in kept if values]
         self._max_workers = max_workers
         self._backend: Backend = backend
         self._rule_keys: dict[int, tuple[LocalRule, str]] = {}  # a run has few rules and asks for their keys very often
@@ -328,17 +334,29 @@ class Lab:
 
     def compute(self, handles: Sequence[Handle]) -> None:
         """Computes the values of handles: wave by wave, each wave all the trainings that are ready."""
+        self._take_kept(handles)
         pending = Pending(handles)
         while pending:
-            while simple := pending.pop_ready(trainings=False):
-                for recipe in simple:
-                    pending.done(recipe, *self._simple(recipe))
-            wave = pending.pop_ready(trainings=True)
+            wave = self._trainings_of(pending)
             if any(isinstance(recipe, Train) for recipe in wave):
-                ahead = list(self._ready(set(wave), self._at_once - len(wave)))
-                pending.add(ahead)
-                wave += ahead
+                pending.add(list(self._ready(set(wave), self._at_once - len(wave))))
+                wave += self._trainings_of(pending)
             self._wave(pending, wave)
+
+    def _take_kept(self, handles: Iterable[Handle]) -> None:
+        """Reads the kept ones of the values that handles lack, as far as what is missing leads to them."""
+        if self._kept:
+            for handle in lacking(handles):
+                value = next((v for values in self._kept if (v := values.get(handle.key)) is not None), None)
+                if value is not None:
+                    handle.value, handle.recipe = value, None
+
+    def _trainings_of(self, pending: Pending) -> list[Recipe]:
+        """The trainings that are ready, after all else that is."""
+        while simple := pending.pop_ready(trainings=False):
+            for recipe in simple:
+                pending.done(recipe, *self._simple(recipe))
+        return pending.pop_ready(trainings=True)
 
     @cached_property
     def _at_once(self) -> int:
@@ -346,19 +364,43 @@ class Lab:
         return max(1, MEASURED_BYTES // (4 * self.model_facts.state_size))
 
     def _ready(self, wave: Collection[Recipe], most: int) -> Iterator[Recipe]:
-        """Trainings under way that could be computed with a wave, oldest first: so many, less those that are computed already."""
-        for handle in list(self._under_way.values()):
+        """Trainings under way that could be computed with a wave, oldest first, because what they lack takes no training.
+
+        There is room for so many models: results, those that are there already, and what is computed for their sake.
+        """
+        counted: set[Recipe] = set()
+        under_way = list(self._under_way.values())
+        self._take_kept(under_way)
+        for handle in under_way:
             if most <= 0:
                 return
             if handle.recipe is None:
                 most -= 1
-            elif handle.recipe not in wave and not handle.recipe.needs():
-                most -= 1
-                yield handle.recipe
+            elif handle.recipe not in wave and (before := simple_before(handle.recipe, most)) is not None:
+                room = 1 + sum(len(recipe.outputs) for recipe in before - counted)
+                if room <= most:
+                    most -= room
+                    counted |= before
+                    yield handle.recipe
 
     def values(self) -> dict[str, Tensor]:
         """The values of all handles that anybody still refers to, by key."""
         return {key: handle.value for key, handle in sorted(self._live.items()) if handle.value is not None}
+
+    def settle(self) -> dict[str, Tensor]:
+        """As `values`, when those that are still to be computed are there too: all that later computations may begin from.
+
+        What it gives depends on what was asked of the lab alone, not on what of it was computed before.
+        """
+        gc.collect()  # nobody refers to what stands in cycles, and when that is noticed is chance
+        self.compute(self._last())
+        return self.values()
+
+    def _last(self) -> list[Handle]:
+        """The handles without a value on which no other handle depends."""
+        missing = [handle for handle in list(self._live.values()) if handle.recipe is not None]
+        below = {parent for handle in missing if handle.recipe is not None for parent in handle.recipe.parents}
+        return sorted((handle for handle in missing if handle not in below), key=lambda handle: handle.key)
 
     def _handle(self, key: str, recipe: Recipe, output: int = 0) -> Handle:
         """The live handle with this key, or a new one for one of a recipe's values."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from weakref import ref
 
@@ -38,6 +38,23 @@ def value_of(handle: Handle) -> Tensor:
     """The value of a handle that has one."""
     assert handle.value is not None
     return handle.value
+
+
+def lacking(handles: Iterable[Handle], kept: Container[str] = ()) -> Iterator[Handle]:
+    """All handles without a value on which these depend, themselves among them; nothing that only ``kept`` keys need.
+
+    Where whoever takes one gives it a value, it goes no further there either.
+    """
+    seen: set[Handle] = set()
+    stack = list(handles)
+    while stack:
+        handle = stack.pop()
+        if handle.recipe is None or handle in seen or handle.key in kept:
+            continue
+        seen.add(handle)
+        yield handle
+        if handle.recipe is not None:
+            stack += handle.recipe.parents
 
 
 class LocalTraining(NamedTuple):
@@ -182,6 +199,24 @@ class Distil(Recipe):
         self.params = params
 
 
+SIMPLE = (Initial, Zeros, Combine, Apply)  # what takes no work of anybody's on samples
+
+
+def simple_before(recipe: Recipe, most: int) -> set[Recipe] | None:
+    """The recipes that must be followed before this one, where all are simple and at most so many; None where they are not."""
+    found: set[Recipe] = set()
+    stack = recipe.needs()
+    while stack:
+        each = stack.pop()
+        if each in found:
+            continue
+        if not isinstance(each, SIMPLE) or len(found) == most:
+            return None
+        found.add(each)
+        stack += each.needs()
+    return found
+
+
 class Pending:
     """The recipes that handles' values still need, by what they wait for.
 
@@ -193,7 +228,14 @@ class Pending:
         self._children: dict[Recipe, list[Recipe]] = {}
         self._simple: list[Recipe] = []
         self._trainings: list[Recipe] = []
-        stack = [target.recipe for target in targets if target.recipe is not None]
+        self.add(target.recipe for target in targets if target.recipe is not None)
+
+    def __bool__(self) -> bool:
+        return bool(self._missing)
+
+    def add(self, recipes: Iterable[Recipe]) -> None:
+        """Takes up further recipes, and all that must be followed before them."""
+        stack = list(recipes)
         while stack:
             recipe = stack.pop()
             if recipe in self._missing:
@@ -205,13 +247,6 @@ class Pending:
             stack.extend(needed)
             if not needed:
                 self._enqueue(recipe)
-
-    def __bool__(self) -> bool:
-        return bool(self._missing)
-
-    def add(self, ready: Iterable[Recipe]) -> None:
-        """Takes up further recipes whose parents are all there."""
-        self._missing |= dict.fromkeys(ready, 0)
 
     def pop_ready(self, trainings: bool) -> list[Recipe]:
         """The trainings (or everything else) whose parents are all there."""

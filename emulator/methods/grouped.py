@@ -22,7 +22,7 @@ import numpy as np
 from pydantic import Field
 
 from emulator.contracts.combining import Combination, ServerOptimiser
-from emulator.contracts.grouping import ESTIMATES, Aggregation, Sampling, Schedule
+from emulator.contracts.grouping import Aggregation, Sampling, Schedule
 from emulator.contracts.methods import GroupResult, MethodFacts, Waiting, methods
 from emulator.grouping.aggregation import SampledGroups
 from emulator.grouping.sampling import draw
@@ -32,7 +32,7 @@ from emulator.ledger import Tag
 from emulator.methods.cluster_models import one_cluster
 from emulator.methods.combining import ServerOptimisers, combine, optimiser_refused, refused, refused_at_cloud
 from emulator.methods.dividing import Dividing, divide
-from emulator.methods.estimators import learn_each
+from emulator.methods.estimators import estimates_for, learn_each
 from emulator.methods.forming import Positions, charge_formation, enquiry, form, until_somebody
 from emulator.methods.headers import Headers
 from emulator.methods.limits import check_deadline, check_groups, check_trained
@@ -138,10 +138,10 @@ def grouped(session: Session, params: GroupedParams) -> Steps:
             how = getattr(params, key)
             check_deadline(session, key, how, params.local, first_bytes, full_bytes, tier, within)
     session.begin(model)
-    users = (params.formation, params.sampling, params.selection)
-    needs = [need for chosen in users for need in chosen.plugin.facts.needs]
-    said = yield from learn_each(session, needs, params.estimator, enquiry(session, params))
-    estimates = said.get(ESTIMATES)
+    needs = (*params.formation.plugin.facts.needs, *params.sampling.plugin.facts.needs)
+    everything = (*needs, *params.selection.plugin.facts.needs)
+    said = yield from learn_each(session, everything, params.estimator, enquiry(session, params))
+    estimates = estimates_for(said, needs)
     selecting.learnt(said)
     groups: list[Group] = []
     headers = Headers(session, params) if params.training.plugin.facts.headers else None

@@ -48,23 +48,28 @@ class RoundSlots(GroupSlots):
         yield from super().problems(scale)
         if self.over_selection and self.participation == 1.0:
             yield "over_selection", "needs a 'participation' below 1: there is nobody beyond all clients"
-        if self.selection.kind != "uniform" and self.participation == 1.0:
-            message = (
-                f"'{self.selection.kind}' needs a 'participation' below 1: there is nobody to choose from among all"
+        if self.selection.kind != "uniform" and not self.chooses:
+            yield (
+                "selection",
+                f"'{self.selection.kind}' needs {self.to_choose}: there is nobody to choose from among all",
             )
-            yield "selection", message
         facts = self.training.plugin.facts
-        if self.selection.hears and (facts.chain or facts.headers):
+        if self.selection.hears and (not facts.together or facts.headers):
             message = f"'{self.selection.kind}' must hear from each member, and with '{self.training.kind}' they do not"
             yield "selection", f"{message} answer their server; take 'training: parallel'"
-        if self.training.plugin.facts.chain and self.wait_for_members.kind != "all":
-            yield (
-                "wait_for_members",
-                f"'{self.training.kind}' members work one after another; there is nobody to wait for",
-            )
         yield from optimiser_refused("edge_optimiser", self.edge_optimiser, self.local)
         if self.aggregator == CLOUD and not self.edge_optimiser.none:
             yield "edge_optimiser", "groups are under the cloud, whose optimiser is 'server_optimiser'"
+
+    @property
+    def chooses(self) -> bool:
+        """Whether somebody is chosen from several."""
+        return self.participation < 1.0
+
+    @property
+    def to_choose(self) -> str:
+        """What it takes that somebody is chosen, in words."""
+        return "a 'participation' below 1"
 
     def heard(self, members: int) -> int:
         """See `GroupSlots.heard`."""

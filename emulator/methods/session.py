@@ -82,6 +82,7 @@ class Session:
     lab: AnyLab
     meter: Meter
     on_round: Callable[[int, Metrics], None] = lambda _round, _totals: None  # told after every round, evaluated or not
+    on_models: Callable[[int, Sequence[Handle]], None] = lambda _round, _models: None  # and of its global models, first
     metrics: list[Metrics] = field(default_factory=list)
     groupings: list[Grouping] = field(default_factory=list)  # every formation of groups, in the order of rounds
     tables: dict[str, list[dict[str, Any]]] = field(init=False)  # rows by the name of a table that was declared
@@ -159,6 +160,7 @@ class Session:
             reached = (m.name for m in self.measures if m.name in goals and m.reached(row[m.name], goals[m.name]))
             self.stopped_by = self.stopped_by or next(reached, "")
             totals = row
+        self.on_models(round, [model] if isinstance(model, Handle) else model.models)
         self.on_round(round, totals)
         return bool(self.stopped_by)
 

@@ -120,11 +120,16 @@ class GroupSlots(MethodParams):
                 "the groups asked for need" if self.formation.plugin.facts.most is not None else "groups of at least"
             )
             yield "formation", f"{asked} {smallest} clients, but {where} only {here}"
-        if self.training.plugin.facts.chain and not self.group_operation.plugin.facts.alone:
+        if not self.training.plugin.facts.together and not self.group_operation.plugin.facts.alone:
             yield (
                 "group_operation",
-                f"'{self.training.kind}' members work one after another; there is nothing to do together",
+                f"'{self.training.kind}' members do not work in step; there is nothing to do together",
             )
+        waiting = getattr(self, "wait_for_members", None)
+        if not self.training.plugin.facts.together and waiting is not None and waiting.kind != "all":
+            yield "wait_for_members", f"'{self.training.kind}' members do not work in step; there is nobody to wait for"
+        if self.training.plugin.facts.apart and memory:
+            yield "local", f"'{memory}' has a memory that belongs to the mean of members in step; take another"
         if self.training.plugin.facts.headers:
             if not self.group_operation.plugin.facts.alone:
                 yield (

@@ -6,28 +6,30 @@ or its server went down.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from pydantic import Field
 
 from emulator.contracts.combining import AVERAGED, Combination
 from emulator.contracts.learning import LocalRule
-from emulator.contracts.methods import GroupResult, TrainingFacts, Waiting, trainings
+from emulator.contracts.methods import GroupResult, TrainingFacts, Waiting, WaitingChoice, trainings
 from emulator.contracts.world import GroupOperation
 from emulator.learning.distillation import DistillationParams
 from emulator.learning.recipes import Handle, LocalTraining, Trained
 from emulator.ledger import Tag
 from emulator.methods.combining import ServerOptimisers, combine
 from emulator.methods.memory import RuleMemory
+from emulator.methods.pool import Pool
 from emulator.methods.privacy import Drawn
 from emulator.methods.selecting import Hearing
 from emulator.methods.session import ReceivedData, Session
+from emulator.methods.versions import GROUP_ARRIVALS, Arrival, VersionSlots
 from emulator.methods.waiting import gather
-from emulator.registry import NoParams, Params
+from emulator.registry import NoParams, Params, Scale
 from emulator.rng import stream
 from emulator.scenario.words import Count
 from emulator.world.batch import Work
@@ -323,6 +325,81 @@ def sequential(
     if back is None or len(members) < waits.least or not world.was_up(group.aggregator, started_s):
         return None
     return GroupResult(back, members, int(session.lab.clients.samples[list(members)].sum()))
+
+
+class AsynchronousParams(VersionSlots):
+    """How a group's server makes versions of its model, and how many of them."""
+
+    versions: Count | None = Field(
+        None,
+        description="versions that the group's server makes in a group round; without it, enough for one result of each member",
+    )
+
+    def problems(self, scale: Scale) -> Iterable[tuple[str, str]]:
+        """What does not go together."""
+        yield from self.refused(scale.clients)
+
+
+@trainings.register("asynchronous", AsynchronousParams, TrainingFacts(apart=True, tables=(GROUP_ARRIVALS,)))
+def asynchronous(
+    session: Session, group: Group, model: Handle, at: GroupRound, waits: Waits, params: AsynchronousParams
+) -> Steps:
+    """Asynchronous: the group's server takes in members' results as they arrive, as the cloud does in `buffered`.
+
+    After so many versions of its model the group round is over; what is under way then is cut off. Where nobody is left who
+    could go on it is over before.
+    """
+    world, samples = session.world, session.lab.clients.samples
+    started_s, everybody = world.now, Waits(WaitingChoice("all", NoParams()), 1, 1)
+    asked, trained = world.present(group.members, group.aggregator), set[int]()
+    if len(asked) < waits.least:
+        return None
+    enough = len(asked) if params.every is not None else min(params.enough, len(asked))
+    wanted = params.versions or -(-len(asked) // enough)
+
+    def work(unit: Group, latest: Handle, version: int) -> StepsTo[GroupResult | None]:
+        turn = at.group_round * wanted + version
+        how = replace(at, group_round=turn, down_bytes=at.up_bytes if version else at.down_bytes)
+        back = yield from side_by_side(
+            session, replace(unit, number=group.number), unit.members, latest, how, everybody
+        )
+        found = [(client, one.model) for client, one in back.items()]
+        return GroupResult(found[0][1], unit.members, int(samples[found[0][0]])) if found else None
+
+    def there(units: Sequence[Group]) -> Sequence[Group]:
+        present = set(world.present([unit.members[0] for unit in units], group.aggregator))
+        return [unit for unit in units if unit.members[0] in present]
+
+    def choose(units: Sequence[Group], count: int) -> StepsTo[Sequence[Group]]:
+        yield from ()
+        place = (at.round, group.number, at.group_round, pool.versions.number, len(trained))
+        drawn = stream(session.seed, "next member", *place).choice(len(units), count, replace=False)
+        return [units[i] for i in sorted(drawn)]
+
+    def note(arrival: Arrival, row: dict[str, Any]) -> None:
+        if row["used"]:
+            trained.update(arrival.result.members)
+        place = {"round": at.round, "group": group.number, "group_round": at.group_round}
+        session.note(GROUP_ARRIVALS.name, place | row)
+
+    pool = Pool(
+        session,
+        params.model_copy(update={"buffer": None if params.every else enough}),
+        model,
+        work,
+        there,
+        choose,
+        note,
+    )
+    pool.serve(replace(group, number=place, members=(client,)) for place, client in enumerate(asked))
+    while pool.versions.number < wanted and (yield from pool.next_version()):
+        pass
+    for unit in pool.busy.values():
+        world.give_up(at.round, group.number, unit.members[0])
+    members = tuple(sorted(trained))
+    if len(members) < waits.least or not world.was_up(group.aggregator, started_s):
+        return None
+    return GroupResult(pool.versions.model, members, int(samples[list(members)].sum()))
 
 
 @trainings.register("distilled", DistillationParams, TrainingFacts(by_class=True, headers=True))

@@ -1,9 +1,10 @@
-"""What the method, its selection of clients and the attack of a scenario declare of the files that they write."""
+"""What the method, its training and selection of clients, and the attack of a scenario declare of the files that they write."""
 
 from __future__ import annotations
 
 from collections import Counter
 
+from emulator.contracts.methods import TrainingChoice
 from emulator.contracts.selection import SelectionChoice
 from emulator.registry import choices
 from emulator.scenario.schema import Scenario
@@ -26,7 +27,7 @@ def shared_tables(scenario: Scenario) -> list[str]:
 
 
 def _tables(scenario: Scenario) -> list[Table]:
-    selections = [each for _, each in choices(scenario.method.params) if isinstance(each, SelectionChoice)]
+    parts = [each for _, each in choices(scenario.method.params) if isinstance(each, SelectionChoice | TrainingChoice)]
     of_attack = () if scenario.attacks is None else scenario.attacks.plugin.facts.tables
-    of_selections = (table for chosen in selections for table in chosen.plugin.facts.tables)
-    return [*scenario.method.plugin.facts.tables, *of_selections, *of_attack]
+    of_parts = (table for chosen in parts for table in chosen.plugin.facts.tables)
+    return [*scenario.method.plugin.facts.tables, *of_parts, *of_attack]

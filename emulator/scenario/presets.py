@@ -70,7 +70,7 @@ def against(resolved: dict[str, Any], preset: str) -> dict[str, Any]:
     if base.get("aggregator") == "cloud":
         kept.pop("group_rounds", None)
     facts = trainings[_kind(base["training"])].facts if "training" in base else None
-    if facts is not None and (facts.chain or facts.headers):
+    if facts is not None and (facts.headers or not facts.together):
         kept.pop("group_operation", None)
     rule = _kind(base.get("local", kept.get("local")))
     if "local" in kept and rule != kept["local"]["kind"]:

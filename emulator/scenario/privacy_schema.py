@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from emulator.contracts.grouping import ESTIMATES, FormationChoice, SamplingChoice
+from emulator.contracts.grouping import COUNTS, ESTIMATES, FormationChoice, SamplingChoice
 from emulator.contracts.learning import LocalRuleChoice
 from emulator.contracts.methods import TrainingChoice, methods, trainings
 from emulator.contracts.selection import SelectionChoice
@@ -26,7 +26,6 @@ PACKAGE, LEAST = (
     "dp-accounting",
     (0, 6),
 )  # what counts epsilon; earlier ones lack the Gaussian mechanism's exact formula
-COUNTS = ("label-counts", "label-mix")  # estimators that tell numbers of labels, and no more
 
 
 class Privacy(Params):

@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
 from emulator.compute import Compute
@@ -123,6 +123,21 @@ class Evaluate(Params):
     )
 
 
+class KeepModels(Params):
+    """After which rounds models are kept in the run folder, so that a what-if need not train what came before them."""
+
+    every: Count = Field(description="rounds from one to the next")
+    most: PositiveBytes = Field(
+        "1 GB",
+        validate_default=True,
+        description="room for all of them; where it is full, every second one is deleted, and 'every' doubles",
+    )
+
+
+def _every(given: Any) -> Any:
+    return {"every": given} if isinstance(given, int) else given
+
+
 class Output(Params):
     """What is written beside the measurements."""
 
@@ -135,6 +150,9 @@ class Output(Params):
         validate_default=True,
         description="real time between two checkpoints; 0 writes one after every round",
     )
+    keep_models: Annotated[
+        KeepModels | None, BeforeValidator(_every, json_schema_input_type=KeepModels | Count | None)
+    ] = Field(None, description="models that the run folder keeps: a number N is 'every: N'; null: none")
 
 
 class Scenario(Params):

@@ -33,13 +33,25 @@ class Heat:
         """When work that takes so many seconds cold is done, from an instant on; with a speed over time, that many at speed 1."""
         if start_s == math.inf:
             return math.inf
-        hot_s = start_s + (1.0 - self.level(start_s)) * self._throttling.after
+        hot_s = self._hot_s(start_s)
         cold_end_s = start_s + seconds if speed is None else time_to_accumulate(speed, start_s, seconds)
         if cold_end_s <= hot_s:
             return cold_end_s
         done = hot_s - start_s if speed is None else accumulated(speed, start_s, hot_s)
         rest = max(0.0, seconds - done) / self._throttling.speed
         return hot_s + rest if speed is None else time_to_accumulate(speed, hot_s, rest)
+
+    def work_done(self, start_s: float, now_s: float, speed: OverTime | None = None) -> float:
+        """How many seconds of work, as `end_of_work` takes them, have been done since it began with some at an instant."""
+        hot_s = self._hot_s(start_s)
+        cold_end_s = min(hot_s, now_s)
+        cold = cold_end_s - start_s if speed is None else accumulated(speed, start_s, cold_end_s)
+        hot = max(0.0, now_s - hot_s) if speed is None else accumulated(speed, hot_s, now_s)
+        return cold + hot * self._throttling.speed
+
+    def _hot_s(self, start_s: float) -> float:
+        """When it is hot, busy from an instant on."""
+        return start_s + (1.0 - self.level(start_s)) * self._throttling.after
 
     def worked(self, start_s: float, end_s: float) -> None:
         """It was busy from an instant to another; each time not before the end of the time before."""

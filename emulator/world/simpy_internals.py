@@ -15,6 +15,8 @@ from typing import Any
 import simpy
 from simpy.events import NORMAL, EventPriority
 
+_LAST = EventPriority(9)
+
 
 def happens_at(env: simpy.Environment, instant_s: float, value: object = True) -> simpy.Event:
     """A new event that happens at an instant, exactly: a delay would be added to the clock, and be rounded once more.
@@ -35,6 +37,13 @@ def succeed_after(event: simpy.Event, delay_s: float, priority: EventPriority = 
     """Lets an event happen so many seconds from now, with the value True."""
     event._ok, event._value = True, True
     event.env.schedule(event, priority, delay_s)
+
+
+def last_of_instant(env: simpy.Environment) -> simpy.Event:
+    """A new event that happens at this instant, after everything else that is to happen at it as things are now."""
+    event = env.event()
+    succeed_after(event, 0.0, _LAST)
+    return event
 
 
 def happen(event: simpy.Event, value: object = True) -> None:

@@ -32,7 +32,7 @@ from emulator.world.handovers import Part
 from emulator.world.heat import Heat
 from emulator.world.movements import Movements
 from emulator.world.network import Instants, Network
-from emulator.world.overtime import OverTime, Product, next_not_zero, time_to_accumulate
+from emulator.world.overtime import OverTime, Product, accumulated, next_not_zero, time_to_accumulate
 from emulator.world.presence import Presence
 from emulator.world.simpy_internals import happens_at
 from emulator.world.workload import Workload as Workload
@@ -341,8 +341,8 @@ class World(Presence):
             self.devices.remove(client, job, self._disturbances.up(who, self.now))
 
         def cut_off() -> None:
-            whole_s = job.end_s - job.start_s
-            book(BROKEN, (self.now - job.start_s) / whole_s if whole_s > 0 else 1.0)
+            share = self._work_done(client, job.start_s, self.now) / seconds if job.started and seconds > 0 else 1.0
+            book(BROKEN, min(1.0, share))
 
         return self._activities.begin(job.ends, (who, (tag.round, tag.group)), lambda: book(DONE, 1.0), cut_off)
 
@@ -376,6 +376,13 @@ class World(Presence):
         if heat is not None:
             return heat.end_of_work(start_s, seconds, speed)
         return start_s + seconds if speed is None else time_to_accumulate(speed, start_s, seconds)
+
+    def _work_done(self, client: int, start_s: float, now_s: float) -> float:
+        """How many seconds of work, as `_end_of_work` counts them, a device has done that began at an instant."""
+        speed, heat = self._speeds.get(client), self._heats.get(client)
+        if heat is not None:
+            return heat.work_done(start_s, now_s, speed)
+        return now_s - start_s if speed is None else accumulated(speed, start_s, now_s)
 
     def _worked(self, client: int, start_s: float, end_s: float) -> None:
         if client in self._heats:

@@ -213,6 +213,13 @@ def waiting(said: Sequence[str]) -> None:
     assert (ledger["status"] == "broken").any()
 
 
+@of("Staleness function")
+def staleness(said: Sequence[str]) -> None:
+    assert "half-life" in said[0]
+    found = extend.stalenesses["half-life"]
+    assert [found.function(tau, found.params(versions=2)) for tau in (0, 2, 4)] == [1.0, 0.5, 0.25]
+
+
 @of("Split time and bipartition")
 def splitting(said: Sequence[str]) -> None:
     assert (load_run("split").clusters["reason"] == "split").any()

@@ -69,6 +69,57 @@ def test_no_more_is_trained_ahead_than_there_is_room_for(small: Small, monkeypat
     assert lab.trained == 8
 
 
+class Received:
+    """A model as it arrives: an encoding of the least kind."""
+
+    outputs = 1
+
+    def identity(self) -> list[object]:
+        return ["received"]
+
+    def __call__(self, *values: torch.Tensor) -> list[torch.Tensor]:
+        return [values[0].half().float()]
+
+
+def versions(loaded: Loaded, every: int) -> tuple[list[int], list[float]]:
+    """Four clients are always under way, each with the version that there was when it began; every n-th version is tested."""
+    waves: list[int] = []
+
+    def on_trained(done: int, waiting: int) -> None:
+        waves.extend([waiting] if done == 1 else [])
+
+    lab, rule = make(loaded), loaded.scenario.method.params.local
+    lab._on_trained = on_trained
+    version, under_way, losses = lab.initial(), list[Handle](), list[float]()
+    for number in range(16):
+        (start,) = lab.apply(Received(), [version])
+        under_way.append(train(lab, start, number % 8, rule, round=number + 1))
+        if number >= 3:
+            version = lab.combine([version, under_way.pop(0)], [0.5, 0.5])
+            if (number - 2) % every == 0:
+                losses.append(lab.evaluate(version).loss)
+    return waves, losses
+
+
+@pytest.mark.parametrize("every", [1, 3, 12])
+def test_what_lacks_only_averages_and_functions_is_trained_along(
+    small: Small, monkeypatch: pytest.MonkeyPatch, every: int
+) -> None:
+    loaded = small()
+    waves, losses = versions(loaded, every)
+    assert waves == [4] * (4 if every == 1 else 3)  # 13 versions are made; with 3 or 12, the last one is never needed
+    size = 4 * make(loaded).model_facts.state_size
+    for models, expected in (
+        (0, [1] * 13),
+        (3, [3, 2, 2, 2, 2, 2]),
+        (6, [4, 3, 3, 3]),
+    ):  # with a start each, but at first
+        monkeypatch.setattr("emulator.learning.lab.MEASURED_BYTES", models * size)
+        narrower, same = versions(loaded, every)
+        assert every > 1 or narrower == expected
+        assert same == losses
+
+
 def test_values_are_what_training_by_hand_gives(small: Small) -> None:
     loaded = small()
     lab, rule = make(loaded), loaded.scenario.method.params.local
@@ -184,6 +235,7 @@ CHANGES = [
     ("output.against=[fedavg]", False),
     ("output.plot=false", False),
     ("output.checkpoint=1 s", False),
+    ("output.keep_models=2", False),
     ("privacy={at: client, clip: 1.0, noise_multiplier: 1.0}", False),
     ("stop.epsilon=8.0", False),
 ]

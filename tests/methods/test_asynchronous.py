@@ -9,6 +9,9 @@ from collections.abc import Callable
 import pytest
 
 from emulator import ledger
+from emulator.assembly import assemble, play
+from emulator.learning.lab import Lab
+from emulator.learning.memo import Memo, RunMemory
 from emulator.ledger import Row
 from emulator.methods.session import Session
 from emulator.scenario import Loaded
@@ -62,6 +65,22 @@ def test_the_window_ends_with_the_fastest_chain_once_every_chain_has_made_a_pass
     assert sum(r.round == 1 for r in returned) == len(first_downs) == 4  # nobody is cut off on a first pass
     cut = [r for r in session.world.ledger.rows if r.status == ledger.BROKEN]
     assert all(r.end_s == session.world.now and r.round > 1 for r in cut)
+
+
+def test_chains_that_are_under_way_at_once_are_trained_together(small: Small) -> None:
+    loaded, waves = small(*ASYNC, "method.window=2", "stop.rounds=6"), list[int]()
+    session = assemble(
+        loaded.scenario,
+        Lab(
+            loaded.scenario,
+            RunMemory(Memo(None)),
+            lambda done, waiting: waves.extend([waiting] if done == 1 else []),
+            max_workers=1,
+        ),
+    )
+    play(session)
+    assert session.lab.trained == session.lab.asked == 6 * 8
+    assert waves == [4] * (6 * 2)  # four chains, each two clients a pass, one after another
 
 
 @pytest.mark.parametrize(

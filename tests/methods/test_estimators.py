@@ -30,7 +30,8 @@ EVERY = ["classifier-weights", "confidence", "label-counts", "signature", "soft-
 
 
 def test_all_that_are_asked_for_are_there() -> None:
-    assert estimators.names() == sorted([*EVERY, "label-mix"])  # which says something of all clients together
+    # Further ones speak of all clients together, and of time rather than of data.
+    assert estimators.names() == sorted([*EVERY, "label-mix", "response-time"])
     per_class = [name for name in EVERY if estimators[name].facts.per_class]
     assert per_class == ["confidence", "label-counts", "signature"]
 

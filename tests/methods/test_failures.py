@@ -73,6 +73,17 @@ def test_a_crash_in_a_training_loses_it_and_the_round_goes_on_without(small: Sma
     assert trained_in(seven, 1) == EVERYBODY - {"client-3"}  # who is down at the start is not asked
 
 
+@pytest.mark.parametrize("at", [0.0, 0.25, 0.5])
+def test_samples_of_broken_work_are_those_that_were_done_by_then(small: Small, at: float) -> None:
+    (training,) = rows(played(small(*FLAT)), ledger.COMPUTE, "client-3")
+    middle, slow_s = (training.start_s + share * (training.end_s - training.start_s) for share in (0.5, at))
+    crash, slow = (f"clients: [3], at: [{s!r} s]" for s in (middle, slow_s))
+    faults = f"faults=[{{kind: client-crash, {crash}}}, {{kind: slow-down, {slow}, factor: 5}}]"
+    (lost,) = rows(played(small(*FLAT, faults)), ledger.COMPUTE, "client-3")
+    done = at + (0.5 - at) / 5
+    assert (lost.end_s, lost.samples) == (middle, int(training.samples * done))
+
+
 def test_bytes_of_a_broken_transfer_count_and_are_wasted(small: Small) -> None:
     whole = played(small(*FLAT))
     (upload,) = rows(whole, ledger.TRANSFER, "client-3", hop=ledger.CLIENT_SERVER)

@@ -376,7 +376,11 @@ def method(draw: st.DrawFn, preset: str, clients: int, edges: int) -> dict[str, 
     if isinstance(formation, dict):
         sizes = [key for key in ("size", "min_size", "clusters") if key in formation]
         found["formation"] = {key: draw(st.integers(1, min(3, here))) for key in sizes}
-    if "epochs" in given.get("estimator", {}):
+    if formation is not None and "estimator" in fields and draw(st.integers(0, 4)) == 0:
+        found["formation"] = {"kind": "speed-tiers", "tiers": draw(st.integers(1, min(3, here)))}
+        timing = {"rounds": st.integers(1, 2), "timeout": span}
+        found["estimator"] = draw(kind_of("estimator", "response-time", timing))
+    elif "epochs" in given.get("estimator", {}):
         found["estimator"] = {"epochs": 1}
     if "dividing" in given:
         found["dividing"] = {"round": draw(st.integers(1, 3)), "clusters": draw(st.integers(1, min(3, clients)))}
@@ -395,6 +399,11 @@ def method(draw: st.DrawFn, preset: str, clients: int, edges: int) -> dict[str, 
         "wait_for_groups": waiting(max(1, edges)),
         "participation": st.sampled_from((0.3, 0.6) if "selection" in given else (0.3, 0.6, 1.0)),
         "window": st.integers(1, 3),
+        "at_work": st.integers(1, clients),
+        "max_staleness": st.integers(0, 3),
+        "staleness": st.sampled_from(Registry.by_slot["staleness"].names()).flatmap(
+            lambda n: kind_of("staleness", n, {})
+        ),
         "group_operation": st.sampled_from(("none", "secure-aggregation", "backdoor-detection")),
         "reorganise": st.integers(1, 2),
         "finer": st.fixed_dictionaries({"after": st.integers(1, 2), "levels": st.sampled_from((1, None))}),

@@ -66,6 +66,7 @@ def test_the_closed_form_is_what_small_steps_add_up_to(
         assert heat.level(start_s) == pytest.approx(level, abs=1e-9)
         now = heat.end_of_work(start_s, seconds, speed)
         assert now == pytest.approx(by_steps(throttling, level, start_s, seconds, speed), abs=slack)
+        assert heat.work_done(start_s, now, speed) == pytest.approx(seconds, rel=1e-9, abs=1e-9)
         heat.worked(start_s, now)
         level = min(1.0, level + (now - start_s) / throttling.after)
 

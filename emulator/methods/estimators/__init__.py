@@ -5,6 +5,6 @@ for each client. The larger the distance of two rows, the more the clients' data
 compute and send. A fact that it may declare about itself: ``per_class=True`` where a row has one number for each class.
 """
 
-from emulator.methods.estimators.asking import Enquiry, learn, learn_each
+from emulator.methods.estimators.asking import Enquiry, estimates_for, learn, learn_each
 
-__all__ = ["Enquiry", "learn", "learn_each"]
+__all__ = ["Enquiry", "estimates_for", "learn", "learn_each"]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from emulator.contracts.grouping import ESTIMATES
+from emulator.contracts.grouping import COUNTS, ESTIMATES
 from emulator.contracts.methods import Estimator, EstimatorChoice, estimators
 from emulator.methods.session import Session
 from emulator.world.world import Steps, StepsTo
@@ -61,19 +61,33 @@ def ask_everybody(session: Session, steps: Callable[[int], Steps]) -> Steps:
 
 
 def learn(session: Session, needs: Collection[str], estimator: Estimator, enquiry: Enquiry) -> Steps:
-    """Runs the estimators that rules need, each once; returns what ``estimator`` says, None where no rule needs it."""
-    return (yield from learn_each(session, needs, estimator, enquiry)).get(ESTIMATES)
+    """`learn_each`, and of that the estimates that a rule works on (`estimates_for`)."""
+    return estimates_for((yield from learn_each(session, needs, estimator, enquiry)), needs)
 
 
 def learn_each(
     session: Session, needs: Collection[str], estimator: Estimator, enquiry: Enquiry
 ) -> StepsTo[dict[str, np.ndarray]]:
-    """Runs the estimators that rules need, each once; returns what they say, by need."""
+    """Runs the estimators that rules need, each once; one that is the method's own ``estimator`` with its parameters.
+
+    Returns what they say, by need.
+    """
     said: dict[str, np.ndarray] = {}
     found: dict[str, np.ndarray] = {}
     for need in sorted(set(needs)):
-        asked = estimator if need in (ESTIMATES, estimator.kind) else EstimatorChoice(need, estimators[need].params())
+        own = need in (ESTIMATES, estimator.kind)
+        asked = estimator if own else EstimatorChoice(need, estimators[need].params())
         if asked.kind not in said:
             said[asked.kind] = yield from asked(session, enquiry)
         found[need] = said[asked.kind]
     return found
+
+
+def estimates_for(said: Mapping[str, np.ndarray], needs: Collection[str]) -> np.ndarray | None:
+    """The estimates that rules with these needs work on, of what estimators said.
+
+    What the method's own estimator says where rules need whatever that is, otherwise what an estimator says that they need by name.
+    None where they need label counts at most.
+    """
+    order = sorted(needs, key=lambda need: (need != ESTIMATES, need))
+    return next((said[need] for need in order if need not in COUNTS), None)

@@ -50,6 +50,25 @@ class PublicParams(PretrainingParams):
             yield "", "needs public samples: say with data.public how many of each class (10 in S4)"
 
 
+def at_servers(session: Session, enquiry: Enquiry, tag: Tag) -> Callable[[str], StepsTo[bool]]:
+    """Sends the untrained model on its way to the servers. Returns a process that waits for it at one: whether it is there."""
+    world = session.world
+    servers = dict.fromkeys(enquiry.servers)
+    at_edge = {s: world.send(CLOUD, s, enquiry.model_bytes, tag) for s in servers if s != CLOUD}
+
+    def fetched(server: str) -> Steps:
+        """Whether a server has the model; it gets it from the cloud where that went wrong, or where clients moved to it."""
+        if server == CLOUD:
+            return True
+        if server not in at_edge or (at_edge[server].processed and not at_edge[server].value):
+            at_edge[server] = world.send(CLOUD, server, enquiry.model_bytes, tag)
+        if not at_edge[server].processed:
+            yield at_edge[server]
+        return at_edge[server].value
+
+    return fetched
+
+
 def ask_for_estimates(
     session: Session,
     enquiry: Enquiry,
@@ -60,20 +79,8 @@ def ask_for_estimates(
 
     Returns what has arrived, by client.
     """
-    world = session.world
-    servers = dict.fromkeys(enquiry.servers)
-    at_edge = {s: world.send(CLOUD, s, enquiry.model_bytes, PRETRAINING) for s in servers if s != CLOUD}
+    world, fetched = session.world, at_servers(session, enquiry, PRETRAINING)
     arrived: dict[int, T] = {}
-
-    def fetched(server: str) -> Steps:
-        """Whether a server has the model; it gets it from the cloud where that went wrong, or where clients moved to it."""
-        if server == CLOUD:
-            return True
-        if server not in at_edge or (at_edge[server].processed and not at_edge[server].value):
-            at_edge[server] = world.send(CLOUD, server, enquiry.model_bytes, PRETRAINING)
-        if not at_edge[server].processed:
-            yield at_edge[server]
-        return at_edge[server].value
 
     def client(number: int) -> StepsTo[bool]:
         server, name = world.server(enquiry.servers[number]), world.fleet.client_names[number]
