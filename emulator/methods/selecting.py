@@ -134,6 +134,7 @@ class Said:
         self._found: Sequence[float] = ()
 
     def __call__(self) -> Sequence[float]:
+        """The numbers."""
         if self._ask is not None:
             self._found, self._ask = self._ask(), None
         return self._found

@@ -2,8 +2,8 @@
 
 The server asks some of the candidates, drawn at random, for their resources. Each answers how long it will take to get the model,
 to train and to send it back, as its device and its link are now. Then it adds clients greedily, those who cost least time first,
-as long as the round ends before the deadline (Algorithm 3): the model goes to all of them at once, as fast as the slowest gets it,
-and they send theirs back one after another. No clients beyond ``count`` are added.
+as long as the round ends before the deadline (Algorithm 3): the model goes to all of them at once, as fast as the slowest gets
+it, and they send theirs back one after another. No clients beyond ``count`` are added.
 """
 
 from __future__ import annotations
