@@ -81,11 +81,23 @@ class Meter:
         # By the number of a node's name: whether it is a client, and what sending, receiving and computing add to its idle power.
         self._charged = np.zeros(0, bool)
         self._extra_w = np.zeros((3, 0))
+        self._drawn_j: Floats | None = None  # by node, above its idle power, where that is kept
         ledger.before_spill = self._before_spill
 
     def _before_spill(self) -> None:
         self.totals()
         self._read = 0
+
+    def keep_clients(self) -> None:
+        """Sums up from now on what each client draws too. To be called before there are rows."""
+        self._drawn_j = np.zeros(len(self._charged))
+
+    def client_energy_j(self, client: str, now_s: float) -> float:
+        """Energy of one client since the start, which is kept after `keep_clients`."""
+        self.totals()
+        number = self._ledger.number(client)
+        drawn_j = 0.0 if self._drawn_j is None or number >= len(self._drawn_j) else float(self._drawn_j[number])
+        return self._clients[client].idle * now_s + drawn_j
 
     def totals(self) -> Totals:
         """The totals of all rows so far."""
@@ -105,6 +117,8 @@ class Meter:
             ]
             self._charged = np.append(self._charged, [p is not None for p in powers])
             self._extra_w = np.append(self._extra_w, np.array(extra).T, axis=1)
+            if self._drawn_j is not None:
+                self._drawn_j = np.append(self._drawn_j, np.zeros(len(powers)))
 
     def _add(self, rows: np.ndarray) -> None:
         totals, number = self._totals, self._ledger.number
@@ -124,6 +138,9 @@ class Meter:
         extra_j = np.zeros((len(rows), 2))  # of a transfer both ends may pay
         extra_j[:, 0] = np.where(transfers, send_w[own], np.where(training | group, compute_w[own], 0.0)) * spans_s
         extra_j[:, 1] = np.where(transfers, receive_w[peer], 0.0) * spans_s
+        if self._drawn_j is not None:
+            np.add.at(self._drawn_j, own, extra_j[:, 0])
+            np.add.at(self._drawn_j, peer, extra_j[:, 1])
         totals.extra_energy_j = _summed(totals.extra_energy_j, extra_j.ravel())
 
     def energy_j(self, now_s: float) -> float:

@@ -151,6 +151,14 @@ def fit(measured: MeasuredModels, params: NoParams) -> np.ndarray:
     return np.array(rows)
 
 
+@measurements.register("squared-loss", facts=MeasurementFacts(on="client", version=1))
+def squared_loss(measured: MeasuredModels, params: NoParams) -> np.ndarray:
+    """How much a client's samples have to teach each of several models: the mean of their squared losses [models]."""
+    labels, loss = measured.samples.y, measured.task().loss
+    each = [loss(measured.scores(state).double(), labels, "none") for state in measured.states]
+    return np.array([float(losses.square().mean()) for losses in each])
+
+
 class ByLabelParams(Params):
     """How the samples are rotated."""
 

@@ -110,9 +110,7 @@ def participants(
     if params.participation == 1.0 or selecting is None:
         return group, at
     count, place = params.taking_part(len(members)), (group.aggregator, group.number)
-    chosen = yield from selecting.for_round(*place, members, count, model, at, params.min_members)
-    if selecting.how.sends_model and not session.wire.used:  # what is encoded comes out otherwise: it is sent again
-        at = replace(at, down_bytes=0)
+    chosen, at = yield from selecting.for_round(*place, members, count, model, at, params.min_members)
     return replace(group, members=chosen, drawn_from=members), at
 
 

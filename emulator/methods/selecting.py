@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -60,13 +61,19 @@ class Selecting:
 
     def for_round(
         self, server: str, group: int, candidates: Sequence[int], count: int, model: Handle, at: GroupRound, least: int
-    ) -> StepsTo[tuple[int, ...]]:
-        """`choose`, once in a round for each group: where a tier above has several turns, the same members take part in all."""
+    ) -> StepsTo[tuple[tuple[int, ...], GroupRound]]:
+        """`choose`, once in a round for each group: where a tier above has several turns, the same members take part in all.
+
+        Returns them and how they begin: without another download, where they got the model while they were chosen. What is
+        encoded comes out otherwise for each transfer, so it is sent again.
+        """
         place = (at.round, group)
         if place not in self._chosen:
             chosen = yield from self.choose(server, group, candidates, count, model, at, least)
             self._chosen = {known: of for known, of in self._chosen.items() if known[0] == at.round} | {place: chosen}
-        return self._chosen[place]
+            if self.how.sends_model and not self._session.wire.used:
+                at = replace(at, down_bytes=0)
+        return self._chosen[place], at
 
     def hearing(self, round: int) -> Hearing | None:  # noqa: A002
         """What is to be heard of clients to whom a model is sent now; None where the selector is told nothing."""
@@ -104,7 +111,7 @@ class Hearing:
 
     def uploads(self, client: int, model: Handle) -> None:
         """A client that got this model is about to send back what it made of it."""
-        self._numbers[client] = partial(self._how.said, self._sends(client, model))
+        self._numbers[client] = Said(partial(self._how.said, self._sends(client, model)))
 
     def arrived(self, client: int) -> None:
         """Its upload is there."""
@@ -117,3 +124,17 @@ class Hearing:
             came = client in back and client in self._seconds
             seconds, numbers = (self._seconds[client], self._numbers[client]) if came else (math.inf, tuple)
             self._told(Report(client, self._round, seconds, int(samples[client]), numbers))
+
+
+class Said:
+    """What a client sent along: worked out when it is first asked for, and then kept in place of what it takes to do so."""
+
+    def __init__(self, ask: Callable[[], Sequence[float]]) -> None:
+        self._ask: Callable[[], Sequence[float]] | None = ask
+        self._found: Sequence[float] = ()
+
+    def __call__(self) -> Sequence[float]:
+        """The numbers."""
+        if self._ask is not None:
+            self._found, self._ask = self._ask(), None
+        return self._found

@@ -82,6 +82,12 @@ class Links:
         capacity = self._capacities.get(leg.link)
         return leg.bandwidth_bps if capacity is None else capacity.peak
 
+    def bandwidth_bps(self, leg: Leg) -> float:
+        """The bandwidth that a leg has now."""
+        capacity, factor = self._capacities.get(leg.link), self._factors.get(leg.link)
+        now_bps = leg.bandwidth_bps if capacity is None else capacity.at(self._env.now)
+        return now_bps if factor is None else now_bps * factor.at(self._env.now)
+
     def steady(self, names: Sequence[str]) -> bool:
         """Whether links of these names do not change over time."""
         return all(some.keys().isdisjoint(names) for some in (self._capacities, self._latencies, self._factors) if some)

@@ -36,6 +36,9 @@ class Network(Protocol):
     def peak_bps(self, leg: Leg) -> float:
         """The highest bandwidth that a leg ever has."""
 
+    def bandwidth_bps(self, leg: Leg) -> float:
+        """The bandwidth that a leg has now, whoever shares it."""
+
     def transfer_all(self, routes: ClientRoutes, size_bytes: int, starts_s: Instants | None = None) -> simpy.Event:
         """The same for several transfers at once: happens when all have arrived, with the instants of the arrivals.
 
@@ -93,6 +96,10 @@ class DedicatedNetwork:
 
     def peak_bps(self, leg: Leg) -> float:
         """See `Network.peak_bps`."""
+        return leg.bandwidth_bps
+
+    def bandwidth_bps(self, leg: Leg) -> float:
+        """See `Network.bandwidth_bps`."""
         return leg.bandwidth_bps
 
     def transfer_all(self, routes: ClientRoutes, size_bytes: int, starts_s: Instants | None = None) -> simpy.Event:

@@ -96,6 +96,10 @@ class SharedNetwork:
         """See `Network.peak_bps`."""
         return self.links.peak_bps(leg)
 
+    def bandwidth_bps(self, leg: Leg) -> float:
+        """See `Network.bandwidth_bps`."""
+        return self.links.bandwidth_bps(leg)
+
     def _later(self, flow: Flow, size_bytes: int, latency_s: float) -> simpy.Event:
         """An event that happens when the last byte of a flow that starts now has arrived."""
         if latency_s == 0 and self.carriage.immediate:

@@ -259,6 +259,22 @@ class World(Presence):
         fixed_s = sum(leg.latency_s for leg in route if leg.jitter is None)
         return fixed_s + 8 * size_bytes / min(self.network.peak_bps(leg) for leg in route)
 
+    def train_now_s(self, client: int, samples: int, epochs: int, batch_size: int, step_flops: int = 0) -> float:
+        """Seconds that a training would take at the speed that a client's device has now; infinity where it stands still."""
+        device, speed = self.fleet.client_devices[client], self._speeds.get(client)
+        seconds = training_s(device, self.workload.training(batch_size, step_flops), samples, batch_size, epochs)
+        now = 1.0 if speed is None else speed.at(self.now)
+        return seconds / now if now else math.inf
+
+    def send_now_s(self, sender: str, receiver: str, size_bytes: int) -> float:
+        """Seconds that a transfer would take alone on links as they are now, by latency and bandwidth; infinity if one is out."""
+        servers = self._servers_between(sender, receiver)
+        if servers is None:
+            return math.inf
+        route = self.fleet.route(sender, receiver, *servers)
+        narrowest_bps = min(self.network.bandwidth_bps(leg) for leg in route)
+        return sum(leg.latency_s for leg in route) + 8 * size_bytes / narrowest_bps if narrowest_bps else math.inf
+
     def predict(
         self,
         client: int,

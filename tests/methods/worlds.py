@@ -92,6 +92,7 @@ class BlindLab(TimingLab):
             "cosines": lambda models: (len(models) - 1, 1 + layers),
             "trends": lambda models: (layers, 4),
             "fit": lambda models: (len(models), 2),
+            "squared-loss": lambda models: (len(models),),
         }
         low = -1.0 if kind in ("cosines", "trends", "classifier-weights") else 0.01
         return [self._rng.uniform(low, 1.0, shapes[kind](models)) for models, _ in subjects]
@@ -396,7 +397,7 @@ def method(draw: st.DrawFn, preset: str, clients: int, edges: int) -> dict[str, 
         "initial_model": st.sampled_from(("weights", "seed")),
         "wait_for_members": waiting(here),
         "wait_for_groups": waiting(max(1, edges)),
-        "participation": st.sampled_from((0.3, 0.6, 1.0)),
+        "participation": st.sampled_from((0.3, 0.6) if "selection" in given else (0.3, 0.6, 1.0)),
         "window": st.integers(1, 3),
         "max_staleness": st.integers(0, 3),
         "staleness": st.sampled_from(Registry.by_slot["staleness"].names()).flatmap(
@@ -422,6 +423,8 @@ def method(draw: st.DrawFn, preset: str, clients: int, edges: int) -> dict[str, 
     found |= draw(st.fixed_dictionaries({}, optional=known))
     if found.get("group_operation", given.get("group_operation", "none")) != "none" and "encodings" in found:
         found["encodings"] = {**found["encodings"], "client": {"up": ["delta", "random-k"]}}
+    if "selection" in fields and found.get("participation", given.get("participation", 1.0)) < 1 and parallel:
+        found |= draw(st.just({}) | selection(given).map(lambda drawn: {"selection": drawn}))
     return found | draw(combining(given, fields, found))
 
 
@@ -438,6 +441,16 @@ def versions(draw: st.DrawFn, given: Mapping[str, Any], clients: int, edges: int
     if found["update"] == "latest":
         return found | {"at_work": at_work, "rate": 1.0, "weights": "samples", "staleness": "constant"}
     return found | {"at_work": at_work, "rate": draw(st.sampled_from((0.5, 1.0)))}
+
+
+@st.composite
+def selection(draw: st.DrawFn, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Who takes part in a round: as the preset has it, with other parameters, or any other way."""
+    own = given.get("selection", draw(st.sampled_from(Registry.by_slot["selection"].names())))
+    small = {"most_rounds": st.integers(1, 2), "pacer_window": st.integers(1, 2), "tiers": st.integers(1, 2)}
+    small |= {"interval": st.integers(1, 2), "credits": st.integers(1, 2), "adaptive": st.booleans()}
+    spans = dict.fromkeys(("deadline", "timeout", "pacer_step"), span)
+    return draw(kind_of("selection", own["kind"] if isinstance(own, dict) else own, {**small, **spans}))
 
 
 @st.composite

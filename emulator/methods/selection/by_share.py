@@ -1,14 +1,26 @@
-"""Selections that draw clients by fixed probabilities: all alike, or by their samples."""
+"""Selections that draw clients by fixed probabilities: all alike, or by how many samples they have."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from emulator.contracts.selection import Call, SelectionFacts, selections
+from emulator.grouping.sampling import draw
 from emulator.methods.selection import Selector
 from emulator.methods.session import Session
 from emulator.registry import NoParams
 from emulator.world.world import StepsTo
+
+COUNTS = "label-counts"  # the estimator by which servers learn how many samples clients have
+
+
+def by_data_size(samples: np.ndarray, candidates: Sequence[int], count: int, rng: np.random.Generator) -> list[int]:
+    """So many clients, drawn without replacement with probabilities proportional to their ``samples`` [clients]."""
+    with np.errstate(divide="ignore"):
+        log_weights = np.log(samples[list(candidates)].astype(np.float64))
+    return [candidates[i] for i in draw(log_weights, count, rng)]
 
 
 @selections.register("uniform", facts=SelectionFacts(by_chance=True, privacy=True))
@@ -23,3 +35,16 @@ class Uniform(Selector):
         yield from ()
         chosen: Sequence[int] = call.rng.choice(call.candidates, call.count, replace=False).tolist()
         return chosen
+
+
+@selections.register("by-data-size", facts=SelectionFacts(needs=(COUNTS,), privacy=True))
+class ByDataSize(Selector):
+    """By data size: candidates with more samples are more likely, in proportion."""
+
+    def __init__(self, session: Session, params: NoParams) -> None:
+        self._samples = session.lab.clients.samples  # which label counts tell the server
+
+    def choose(self, call: Call) -> StepsTo[Sequence[int]]:
+        """So many candidates by their samples."""
+        yield from ()
+        return by_data_size(self._samples, call.candidates, call.count, call.rng)
