@@ -151,7 +151,7 @@ class Run:
     @cached_property
     def arrivals(self) -> pd.DataFrame:
         """A row for each update that came to an asynchronous server; ``client`` is -1 where several clients made it."""
-        why = "its method is not asynchronous: updates are never stale"
+        why = "its method is not asynchronous, or does not note what arrives"
         return self._table(ARRIVALS, ARRIVAL_COLUMNS, why, optional=("client",))
 
     @cached_property
