@@ -22,7 +22,6 @@ from emulator.assembly import assemble, network_of, play
 from emulator.contracts.learning import MeasurementChoice
 from emulator.errors import HflError
 from emulator.grouping.diagnostics import Grouping
-from emulator.grouping.topology import Place
 from emulator.learning.distillation import DistillationParams
 from emulator.learning.lab import Evaluation, Subject
 from emulator.learning.probe import ProbeParams
@@ -100,7 +99,7 @@ class _Steps:
 
 
 def _steps(future: Future, place: Sequence[object], levels: Sequence[float], before: float = 1.0) -> _Steps:
-    """What a function is multiplied by, or what is added: ``before``, from the instant on one level after another, and then it again."""
+    """What a function is multiplied by, or what is added: ``before``, from the instant on some levels, and then it again."""
     rng = future.rng(*place)
     if future.at_s == math.inf or rng.random() < 0.3:
         return _Steps(before, [])
