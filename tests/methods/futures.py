@@ -22,16 +22,18 @@ from emulator.assembly import assemble, network_of, play
 from emulator.contracts.learning import MeasurementChoice
 from emulator.errors import HflError
 from emulator.grouping.diagnostics import Grouping
+from emulator.grouping.topology import Place
 from emulator.learning.distillation import DistillationParams
 from emulator.learning.lab import Evaluation, Subject
 from emulator.learning.probe import ProbeParams
 from emulator.learning.recipes import Announced, Distilled, Handle, LocalTraining, Swaps, Trained, VectorFunction
 from emulator.ledger import Ledger, Row
-from emulator.methods.session import NOBODY_LEFT, Models, Session
+from emulator.methods.session import Models, Session
 from emulator.rng import stream
 from emulator.scenario import Loaded, Scenario
 from emulator.scenario.roster import roster_of
 from emulator.scenario.topology_schema import Topology
+from emulator.world.clock import DeadEndError
 from emulator.world.disturbances import Disturbances, disturbances
 from emulator.world.fleet import ClientRoutes, Leg
 from emulator.world.movements import Movements, Whereabouts, movements
@@ -41,8 +43,9 @@ from emulator.world.played import DIRECTIONS, Played, played
 from tests.methods.worlds import BlindLab, CountedClock
 from traces.step import StepFunction
 
-FAR_S = 1e6  # what is away or out for ever comes back then, so that nobody can know that it never does
+FAR_S = 1e3  # what is away or out for ever comes back then, so that nobody can know that it never does
 WHAT = ("bandwidths", "latencies", "links", "speeds", "nodes", "sleepers", "moves")  # what may change
+ROUNDING = 1e-13  # of an instant: who is woken at one may be a rounding early
 SWIFTEST = 4.0  # times as good as ever before
 
 
@@ -99,7 +102,7 @@ class _Steps:
 
 
 def _steps(future: Future, place: Sequence[object], levels: Sequence[float], before: float = 1.0) -> _Steps:
-    """What a function is multiplied by, or what is added: ``before``, from the instant on some levels, and then it again."""
+    """A factor, or what is added: ``before``, from the instant on one level after another, and then ``before`` again."""
     rng = future.rng(*place)
     if future.at_s == math.inf or rng.random() < 0.3:
         return _Steps(before, [])
@@ -119,7 +122,7 @@ def _leaf(future: Future, place: Sequence[object], value: OverTime) -> OverTime:
     if isinstance(value, StepFunction) and value.least > 0:
         return value  # nobody is ever away: the world sees that at once
     ends = future.at_s < math.inf and future.rng(*place, "ends").random() < 0.5
-    return _Until(value, future.at_s if ends else math.inf if future.for_ever else FAR_S)
+    return _Until(value, min(future.at_s if ends else math.inf, math.inf if future.for_ever else FAR_S))
 
 
 def _changed(future: Future, kind: str, name: object, value: OverTime | None, levels: Sequence[float]) -> OverTime:
@@ -200,11 +203,13 @@ class Chronicle:
 
     ``acts`` in the order in which they happened, each with its instant. ``facts`` are known before their instants or after:
     where nothing is cut off, what many clients do is worked out together. ``rows`` likewise: a row and when it was booked.
+    ``never_s``: when somebody was told for the first time that somebody who is away, or something that is out, never comes back.
     """
 
     acts: list[tuple[float, str]] = field(default_factory=list)
     facts: list[tuple[float, str]] = field(default_factory=list)
     rows: list[tuple[float, Row]] = field(default_factory=list)
+    never_s: float = math.inf
     end_s: float = 0.0
     stopped_by: str = ""
     env: Any = None
@@ -371,6 +376,11 @@ def _listen(session: Session, chronicle: Chronicle) -> None:
             chronicle.fact(at_s, "occupied", client, lasts_s)
         return began_s, ends_s
 
+    def note_places(places: Iterable[Place]) -> None:
+        chronicle.act("note_places", some := list(places))
+        session.places += some
+
+    session.note_places = note_places  # type: ignore[method-assign]
     asked, world.occupy = world.occupy, occupy  # type: ignore[method-assign]
     telling(
         world, "busy", lambda kind, client, seconds, tag, samples=0, begun=None: (kind, client, seconds, tag, samples)
@@ -380,11 +390,30 @@ def _listen(session: Session, chronicle: Chronicle) -> None:
         telling(world, name, lambda *args: args[:5])
     telling(session, "note", lambda table, row: (table, row))
     telling(session, "note_groups", _shown_grouping)
-    telling(session, "note_places", lambda places: None)
     telling(session, "keep_images", lambda recovered, nearest: (recovered.tolist(), nearest.tolist()))
     telling(session, "end_early", lambda reason, model: (reason, _shown(model)))
     telling(session, "end_round", lambda round, model, **measured: (round, _shown(model), measured))  # noqa: A006
     telling(session, "on_round", lambda round, totals: totals)  # noqa: A006
+
+
+def _tell_of_never(session: Session, chronicle: Chronicle) -> None:
+    """Notes when the world first says that somebody never comes back."""
+    world = session.world
+
+    def noting(name: str, never: object) -> None:
+        ask = getattr(world, name)
+
+        def noted(*args: int) -> Any:
+            said = ask(*args)
+            if said is never:
+                chronicle.never_s = min(chronicle.never_s, world.now)
+            return said
+
+        setattr(world, name, noted)
+
+    for name in ("until_back", "until_return", "until_way"):
+        noting(name, None)
+    noting("is_gone", True)
 
 
 def _shown_grouping(grouping: Grouping) -> str:
@@ -425,11 +454,14 @@ def chronicle(loaded: Loaded, future: Future) -> Chronicle:
         session = assemble(loaded.scenario, _KeyedLab(loaded, told), rows)
         told.env = session.env
         _listen(session, told)
+        _tell_of_never(session, told)
         try:
             play(session)
             told.stopped_by = session.stopped_by
         except HflError as error:
             told.stopped_by = str(error)
+            if isinstance(error.__cause__, DeadEndError):
+                told.never_s = min(told.never_s, session.world.now)
     told.end_s, told.rows = session.world.now, rows.booked
     told.act("end", told.stopped_by)
     return told
@@ -444,10 +476,10 @@ def _names(scenario: Scenario) -> tuple[Sequence[str], Sequence[str]]:
 def diverges(before: Chronicle, after: Chronicle, at_s: float) -> str | None:
     """The first difference between two runs before an instant; None where all that was done, sent and learned is the same.
 
-    A run that ends because nobody is left knows that nobody comes back: what the other one does from then on is not compared.
+    Once somebody was told that somebody else never comes back, in a run that ends because nobody is left or before, nothing is
+    compared any more.
     """
-    ends = (told.end_s for told in (before, after) if told.stopped_by == NOBODY_LEFT)
-    until_s = min((at_s, *ends))
+    until_s = min(at_s, before.never_s, after.never_s) * (1 - ROUNDING)
     for what, one, other in (
         ("acts", *(_until(told.acts, until_s) for told in (before, after))),
         ("facts", *(sorted(_until(told.facts, until_s)) for told in (before, after))),
