@@ -22,7 +22,6 @@ from emulator.assembly import assemble, network_of, play
 from emulator.contracts.learning import MeasurementChoice
 from emulator.errors import HflError
 from emulator.grouping.diagnostics import Grouping
-from emulator.grouping.topology import Place
 from emulator.learning.distillation import DistillationParams
 from emulator.learning.lab import Evaluation, Subject
 from emulator.learning.probe import ProbeParams
@@ -373,7 +372,9 @@ def _listen(session: Session, chronicle: Chronicle) -> None:
         return began_s, ends_s
 
     asked, world.occupy = world.occupy, occupy  # type: ignore[method-assign]
-    telling(world, "busy", lambda kind, client, seconds, tag, samples=0, begun=None: (kind, client, seconds, tag, samples))
+    telling(
+        world, "busy", lambda kind, client, seconds, tag, samples=0, begun=None: (kind, client, seconds, tag, samples)
+    )
     telling(world, "occupied", lambda *args: args)
     for name in ("give_up", "give_up_group", "carry"):
         telling(world, name, lambda *args: args[:5])
