@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from analysis import activity
+from analysis import activity, participation
 from analysis.cluster_history import CLUSTER_METRICS, clustering_rounds
 from analysis.quantities import accuracy_text, bytes_text, cost_text, energy_text, time_text
 from analysis.runs import Run, check_trained, measure_of
@@ -179,6 +179,34 @@ def stragglers(given: Sequence[Given], target: float | None, params: NoParams) -
         title = f"{label}: slowest clients, mean of their group rounds"
         sections.append(TextTable(title, header, cells, (False, False, True, True, True, True)))
     return Printed(pd.concat(tables, ignore_index=True), tuple(sections))
+
+
+@printed_tables.register("participation")
+def participation_table(given: Sequence[Given], target: float | None, params: NoParams) -> Printed:
+    """How evenly clients trained, and how stale updates of asynchronous methods were; means over seeds.
+
+    The figures are those of `analysis.participation.figures`.
+    """
+    rows = []
+    series = as_series(given)
+    by_run = [[participation.figures(run) for run in each.runs] for each in series]
+    columns = [c for c in (*participation.FIGURES, *participation.STALENESS) if any(c in each[0] for each in by_run)]
+    for each, found in zip(series, by_run, strict=True):
+        row: dict[str, Any] = {"label": each.label, "seeds": len(each.runs)}
+        for column in columns:
+            row |= _mean(column, [of.get(column, math.nan) for of in found])
+        rows.append(row)
+    names = {
+        "jain": "Jain's index", "least": "least often", "median": "median", "most": "most often", "never": "never trained",
+        "staleness_mean": "mean staleness", "staleness_p95": "95th percentile", "staleness_max": "largest", "dropped": "dropped",
+    }  # fmt: skip
+    texts: dict[str, _Text] = {"jain": "{:.3f}".format, "never": accuracy_text, "dropped": accuracy_text}
+    cells = tuple(
+        (row["label"], *(_pair(row, c, texts.get(c, "{:.3g}".format), rows, nothing=NOTHING) for c in columns))
+        for row in rows
+    )
+    title = _titled("Local trainings of a client", rows)
+    return _printed(rows, title, ("method", *(names[c] for c in columns)), cells, 1)
 
 
 @printed_tables.register("clusters")

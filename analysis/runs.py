@@ -39,6 +39,8 @@ SIMILARITY = "similarity.csv"
 TRIALS = "trials.csv"
 RECOVERED = "recovered.csv"
 ATTACKERS = "attackers.csv"
+ARRIVALS = "arrivals.csv"
+SELECTIONS = "selections.csv"
 
 COMPLETE = "complete"
 UNFINISHED = "unfinished"  # without a summary: killed, or still running
@@ -56,6 +58,8 @@ STABILITY_COLUMNS = ("round", "cluster", "layer", "stability", "weights_kept", "
 SIMILARITY_COLUMNS = ("round", "cluster", "layer", "client", "other", "cosine")
 TRIAL_COLUMNS = ("round", "cluster", "ripe", "purity")
 ATTACKER_COLUMNS = ("client", "group", "swaps")
+ARRIVAL_COLUMNS = ("round", "time_s", "group", "client", "from_round", "staleness", "weight", "used")
+SELECTION_COLUMNS = ("round", "time_s", "group", "client", "chosen")
 RECOVERED_COLUMNS = ("at", "round", "accuracy", "distance", "untrained", "own", "floor")
 USUAL = ("metrics", "energy", "groups", "groupings", "topology", "ledger")  # tables that any run may have
 MAY_BE_UNKNOWN = ("loss", "energy_j")  # a loss may overflow, and a device may have no power figures
@@ -145,6 +149,17 @@ class Run:
         return self._table(ATTACKERS, ATTACKER_COLUMNS, "its scenario has no attack 'label-flip', or nobody attacks")
 
     @cached_property
+    def arrivals(self) -> pd.DataFrame:
+        """A row for each update that came to an asynchronous server; ``client`` is -1 where several clients made it."""
+        why = "its method is not asynchronous, or does not note what arrives"
+        return self._table(ARRIVALS, ARRIVAL_COLUMNS, why, optional=("client",))
+
+    @cached_property
+    def selections(self) -> pd.DataFrame:
+        """A row for each client that was there when a server chose some, and whether it was chosen."""
+        return self._table(SELECTIONS, SELECTION_COLUMNS, "its method does not note whom it chooses")
+
+    @cached_property
     def tables(self) -> tuple[str, ...]:
         """Names of all tables that the run has: those that any run may have, and those that its method and attack declared."""
         declared = [f"{name}.csv" for name in self.manifest.get("tables", ())]
@@ -198,11 +213,17 @@ class Run:
             raise InputError(f"the run in '{self.folder}' has no {name}: {ended}")
         return path
 
-    def _table(self, name: str, columns: Sequence[str], why: str = "its method forms no groups") -> pd.DataFrame:
+    def _table(
+        self,
+        name: str,
+        columns: Sequence[str],
+        why: str = "its method forms no groups",
+        optional: Sequence[str] = (),
+    ) -> pd.DataFrame:
         """A table of the run folder; ``why`` says what it means that a complete run has none."""
         if self.status == COMPLETE and not (self.folder / name).is_file():
             raise InputError(f"the run in '{self.folder}' has no {name}: {why}")
-        return read_table(self._file(name), columns)
+        return read_table(self._file(name), columns, optional=optional)
 
 
 def check_trained(runs: Iterable[Run]) -> None:

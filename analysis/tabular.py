@@ -19,15 +19,19 @@ if TYPE_CHECKING:
 
 TEXTS = ("aggregator", "layer", "members", "parents", "reason", "swaps")
 WHOLE = (
-    "client", "cluster", "group", "groups", "header", "images", "kind", "label", "largest", "other", "ripe", "round", "samples",
-    "size", "smallest",
+    "chosen", "client", "cluster", "from_round", "group", "groups", "header", "images", "kind", "label", "largest", "other",
+    "ripe", "round", "samples", "size", "smallest", "staleness", "used",
 )  # fmt: skip
 NEEDED = ("at", "accuracy", "distance")  # other numbers that are never missing, and never negative
 MOST = 2**53  # whole numbers beyond are not exact any more
 
 
-def read_table(path: Path, columns: Sequence[str], texts: Sequence[str] = TEXTS) -> pd.DataFrame:
+def read_table(
+    path: Path, columns: Sequence[str], texts: Sequence[str] = TEXTS, optional: Sequence[str] = ()
+) -> pd.DataFrame:
     """A table with at least these columns and one row; of them, ``texts`` hold no numbers.
+
+    ``optional`` are whole numbers that may be missing: they are -1 then.
 
     Raises `InputError` that names the file, and the line where there is one, where it is damaged or of another version.
     """
@@ -50,7 +54,9 @@ def read_table(path: Path, columns: Sequence[str], texts: Sequence[str] = TEXTS)
         )
         for name in numbers:
             if name in columns or name.startswith("label_"):
-                _check_numbers(table, name)
+                if name in optional:
+                    table[name] = table[name].fillna(-1)
+                _check_numbers(table, name, -1 if name in optional or name == "kind" else 0)  # -1: of no kind
     except (ValueError, OverflowError, csv.Error) as error:  # also what is no UTF-8, and what pandas says of no table
         raise InputError(f"'{path}' is damaged: {str(error).strip()}") from None
     if table.empty:
@@ -102,8 +108,8 @@ def _check_form(text: str) -> list[str]:
     return header
 
 
-def _check_numbers(table: pd.DataFrame, name: str) -> None:
-    """Raises `ValueError` where a column of numbers holds something else; makes one of whole numbers int64."""
+def _check_numbers(table: pd.DataFrame, name: str, least: int) -> None:
+    """Raises `ValueError` where a column of numbers holds something else; makes one of whole numbers (from ``least``) int64."""
     import pandas as pd
 
     given = table[name]
@@ -113,7 +119,7 @@ def _check_numbers(table: pd.DataFrame, name: str) -> None:
     if given.dtype.kind in "bO":  # for pandas a truth value is a number
         wrong |= given.map(lambda value: isinstance(value, bool))
     if whole:
-        wrong |= ~values.between(-1 if name == "kind" else 0, MOST) | (values % 1 != 0)  # -1: of no kind
+        wrong |= ~values.between(least, MOST) | (values % 1 != 0)
     elif name.endswith("_s") or name in NEEDED:
         wrong |= ~values.between(0, MOST)
     if wrong.any():

@@ -56,7 +56,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Done]:
 
 
 @pytest.mark.parametrize(
-    "kind", ["breakdown", "cost-accuracy", "groups", "pareto", "stragglers", "timeline", "grid-table"]
+    "kind", ["breakdown", "cost-accuracy", "groups", "pareto", "participation", "stragglers", "timeline", "grid-table"]
 )
 def test_every_kind_is_one_command_away(
     runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str

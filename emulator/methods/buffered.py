@@ -236,7 +236,7 @@ class Units:
         left = yield world.env.process(operate(world, sorted(of), *meeting))
 
         def upload(client: int) -> StepsTo[Handle | None]:
-            place = Tag("model", of[client].version + 1, of[client].unit)
+            place = Tag("model", of[client].version + 1, of[client].unit, 0)
             return session.deliver(names[client], CLOUD, of[client].result.model, size, place)
 
         everybody = Patience(len(left))

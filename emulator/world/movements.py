@@ -36,10 +36,9 @@ class Whereabouts:
         return self._servers[self._place(instant_s)]
 
     def latest(self, instant_s: float) -> str:
-        """The last server up to an instant; before there was any, the first that there will be."""
+        """The last server up to an instant; before there was any, the one at home: nobody knows which it will be."""
         place = self._place(instant_s)
-        past = next((name for name in reversed(self._servers[: place + 1]) if name), "")
-        return past or next((self.at(s) for s in self._changes(instant_s) if self.at(s)), self._home)
+        return next((name for name in reversed(self._servers[: place + 1]) if name), self._home)
 
     def next_change(self, instant_s: float) -> float:
         """When it moves next; infinity where it does not."""
@@ -91,7 +90,7 @@ class Movements:
         return home if path is None else path.at(instant_s)
 
     def latest(self, client: int, home: str, instant_s: float) -> str:
-        """Behind which server a client is or was last."""
+        """Behind which server a client is or was last (at home, if it was behind none so far)."""
         path = self.paths.get(client)
         return home if path is None else path.latest(instant_s)
 

@@ -83,7 +83,7 @@ def write_run(
     (folder / "scenario.yaml").write_text(yaml.safe_dump(own), encoding="utf-8")
     ledger = Ledger()
     for kind, who, peer, start_s, end_s, hop, number, group, group_round, status in rows:
-        tag = Tag("model", number, group, group_round)
+        tag = Tag("training" if kind == COMPUTE else "model", number, group, group_round)
         ledger.add(kind, who, start_s, end_s, tag, peer, 1000 if kind == TRANSFER else 0, 0, hop, status)
     ledger.write(folder / "ledger.parquet")
     states = "idle_s,compute_s,send_s,receive_s,idle_j,compute_j,send_j,receive_j"

@@ -281,7 +281,9 @@ def test_curves_against_energy_with_a_band_and_on_a_logarithmic_axis(folders: li
         cost_accuracy.plot_series([unknown], ("energy",))
 
 
-@pytest.mark.parametrize("kind", ["breakdown", "stragglers", "timeline", "pareto", "groups", "cost-accuracy"])
+@pytest.mark.parametrize(
+    "kind", ["breakdown", "stragglers", "timeline", "pareto", "groups", "cost-accuracy", "participation"]
+)
 def test_every_kind_draws_run_folders_to_every_format(folders: list[Path], tmp_path: Path, kind: str) -> None:
     paths = [tmp_path / f"x.{ending}" for ending in ("png", "svg", "pdf")]
     draw_folders(kind, folders, paths, title="A title")
@@ -292,7 +294,7 @@ def test_every_kind_draws_run_folders_to_every_format(folders: list[Path], tmp_p
         draw_folders(kind, folders, tmp_path / "y.png", titel="A title")
 
 
-@pytest.mark.parametrize("kind", ["breakdown", "stragglers", "timeline"])
+@pytest.mark.parametrize("kind", ["breakdown", "stragglers", "timeline", "participation"])
 def test_what_needs_a_ledger_says_so(folders: list[Path], tmp_path: Path, kind: str) -> None:
     (folders[0] / "ledger.parquet").unlink()
     with pytest.raises(InputError, match=r"has no ledger\.parquet: it is of another version"):

@@ -99,7 +99,7 @@ class _Steps:
 
 
 def _steps(future: Future, place: Sequence[object], levels: Sequence[float], before: float = 1.0) -> _Steps:
-    """What a function is multiplied by, or what is added: ``before``, from the instant on one level after another, and then it again."""
+    """What a function is multiplied by, or what is added: ``before``, from the instant on some levels, and then it again."""
     rng = future.rng(*place)
     if future.at_s == math.inf or rng.random() < 0.3:
         return _Steps(before, [])

@@ -374,7 +374,7 @@ def method(draw: st.DrawFn, preset: str, clients: int, edges: int) -> dict[str, 
     found: dict[str, Any] = {"preset": preset, "local": {"epochs": draw(st.integers(1, 2)), "batch_size": 4}}
     formation = given.get("formation")
     if isinstance(formation, dict):
-        sizes = [key for key in ("size", "min_size", "clusters") if key in formation]
+        sizes = [key for key in ("size", "min_size", "clusters", "tiers") if key in formation]
         found["formation"] = {key: draw(st.integers(1, min(3, here))) for key in sizes}
     if formation is not None and "estimator" in fields and draw(st.integers(0, 4)) == 0:
         found["formation"] = {"kind": "speed-tiers", "tiers": draw(st.integers(1, min(3, here)))}
@@ -399,7 +399,6 @@ def method(draw: st.DrawFn, preset: str, clients: int, edges: int) -> dict[str, 
         "wait_for_groups": waiting(max(1, edges)),
         "participation": st.sampled_from((0.3, 0.6) if "selection" in given else (0.3, 0.6, 1.0)),
         "window": st.integers(1, 3),
-        "at_work": st.integers(1, clients),
         "max_staleness": st.integers(0, 3),
         "staleness": st.sampled_from(Registry.by_slot["staleness"].names()).flatmap(
             lambda n: kind_of("staleness", n, {})
@@ -414,12 +413,34 @@ def method(draw: st.DrawFn, preset: str, clients: int, edges: int) -> dict[str, 
     if not parallel:
         del optional["group_operation"], optional["wait_for_members"]
     known = {key: value for key, value in optional.items() if key in fields}
+    if given["kind"] == "buffered":
+        found |= draw(versions(given, clients, edges))
+        if given["formation"] == "single":
+            found |= {"formation": "single"}
+            known = {key: value for key, value in known.items() if key not in ("participation", "min_members")}
+        if found["update"] == "latest":
+            known = {key: value for key, value in known.items() if key not in ("staleness", "max_staleness")}
     found |= draw(st.fixed_dictionaries({}, optional=known))
     if found.get("group_operation", given.get("group_operation", "none")) != "none" and "encodings" in found:
         found["encodings"] = {**found["encodings"], "client": {"up": ["delta", "random-k"]}}
     if "selection" in fields and found.get("participation", given.get("participation", 1.0)) < 1 and parallel:
         found |= draw(st.just({}) | selection(given).map(lambda drawn: {"selection": drawn}))
     return found | draw(combining(given, fields, found))
+
+
+@st.composite
+def versions(draw: st.DrawFn, given: Mapping[str, Any], clients: int, edges: int) -> dict[str, Any]:
+    """When a new version of the model is made, and of what."""
+    units = clients if given["formation"] == "single" else max(1, edges) if given["formation"] == "all" else 1
+    at_work = draw(st.none() | st.integers(1, units))
+    found: dict[str, Any] = {"update": draw(st.sampled_from(("mix", "add", "latest")))}
+    if draw(st.booleans()):
+        found |= {"every": draw(span), "buffer": None}
+    else:
+        found |= {"buffer": draw(st.integers(1, at_work or units)), "every": None}
+    if found["update"] == "latest":
+        return found | {"at_work": at_work, "rate": 1.0, "weights": "samples", "staleness": "constant"}
+    return found | {"at_work": at_work, "rate": draw(st.sampled_from((0.5, 1.0)))}
 
 
 @st.composite

@@ -295,6 +295,8 @@ def test_whereabouts_are_found_in_any_order() -> None:
     assert [path.next_change(t) for t in (0.0, 3.0, 4.0, 5.0)] == [3.0, 5.0, 5.0, math.inf]
     assert [path.latest(t) for t in (1.0, 4.0, 6.0)] == ["b", "b", "a"]
     assert [path.next_in_reach(t) for t in (1.0, 3.5)] == [1.0, 5.0]
+    late = Whereabouts("a", iter([(0.0, ""), (2.0, "b")]))
+    assert [late.latest(t) for t in (0.0, 2.0)] == ["a", "b"]  # nobody knows at first where it will come
 
 
 def test_a_file_of_moves_may_start_over(moving: Small) -> None:

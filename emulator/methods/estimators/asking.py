@@ -86,8 +86,8 @@ def learn_each(
 def estimates_for(said: Mapping[str, np.ndarray], needs: Collection[str]) -> np.ndarray | None:
     """The estimates that rules with these needs work on, of what estimators said.
 
-    What the method's own estimator says where rules need whatever that is, otherwise what an estimator says that they need by name.
-    None where they need label counts at most.
+    What the method's own estimator says where rules need whatever that is, otherwise what an estimator says that they need
+    by name. None where they need label counts at most.
     """
     order = sorted(needs, key=lambda need: (need != ESTIMATES, need))
     return next((said[need] for need in order if need not in COUNTS), None)
