@@ -147,7 +147,7 @@ class ByUtility(Selector):
         """A share of those that were never heard of, and the others by utility."""
         yield from ()
         gained, params = self._take_news(), self.params
-        if call.at.round != self._latest:
+        if call.at.round > self._latest:  # asynchronous groups may be rounds behind
             if self.rounds:
                 self.pacer.round_over(gained)
                 self._exploration = max(params.least_exploration, self._exploration * params.exploration_decay)

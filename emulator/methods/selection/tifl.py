@@ -90,7 +90,7 @@ class Tifl(Selector):
         yield from ()
         if not self._tier_of:
             self._tier_of = tiers_of(self.estimates[TIMES][:, 0], self._params)
-        if call.at.round != self._latest:
+        if call.at.round > self._latest:  # asynchronous groups may be rounds behind
             self._latest = call.at.round
             if self._params.adaptive:
                 self._adapt()
