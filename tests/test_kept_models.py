@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 import tempfile
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import torch
@@ -14,12 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
+from analysis.runs import load_run
 from emulator.errors import InputError
+from emulator.extend import CLOUD, LocalRule, MethodParams, Session, Steps, Tag, chosen_by_default, methods
 from emulator.files import read_json
 from emulator.kept import INDEX, KeptModels, ModelKeeper, kept_in
 from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo
 from emulator.learning.recipes import Handle
+from emulator.replay import Parting, describe_trained, open_source, replay, run_changed
 from emulator.run import execute
 from emulator.run_folder import finished
 from emulator.scenario import Loaded
@@ -35,9 +40,8 @@ ASYNC = (
 )
 
 
-def run(loaded: Loaded, folder: Path) -> dict[str, dict[str, int]]:
-    summary: dict[str, dict[str, int]] = execute(loaded, folder, Memo(None), max_workers=1)
-    return summary
+def run(loaded: Loaded, folder: Path) -> dict[str, Any]:
+    return execute(loaded, folder, Memo(None), max_workers=1)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -95,6 +99,118 @@ def test_a_run_that_was_cut_off_keeps_the_same(small: Small, tmp_path: Path, wor
     assert rest is not None
     assert rest["trainings"]["computed"] < whole["trainings"]["computed"]
     assert contents(tmp_path / "part") == contents(tmp_path / "whole")
+
+
+class Mixing(MethodParams):
+    """How clients train."""
+
+    local: LocalRule = chosen_by_default("sgd", "what a client does with a gradient")
+
+
+@pytest.fixture
+def _mixing(monkeypatch: pytest.MonkeyPatch) -> None:
+    methods.names()
+    monkeypatch.setattr(methods, "_plugins", dict(methods._plugins))
+
+    @methods.register("mixing", Mixing)
+    def mixing(session: Session, params: Mixing) -> Steps:
+        """All clients are under way at all times; what one sends is mixed into the model, and it gets what came of that."""
+        world, lab, model, over = session.world, session.lab, session.lab.initial(), False
+
+        def serve(client: int) -> Steps:
+            nonlocal model, over
+            while not over:
+                tag = Tag("model", session.rounds + 1)
+                work = session.train(client, model, params.local, tag.with_purpose("training"))
+                trained = yield from session.round_trip(client, CLOUD, work, tag)
+                if trained is not None and not over:
+                    model = lab.combine([model, trained.model], [0.75, 0.25])
+                    over = session.end_round(session.rounds + 1, model)
+
+        world.watch()
+        session.begin(model)
+        yield world.env.all_of([world.env.process(serve(client)) for client in range(8)])
+
+
+MIXING = ("method={kind: mixing, local: {epochs: 1, batch_size: 4, learning_rate: 0.1}}", "topology.edges=0")
+CHAINS = (*ASYNC, "method.share=0.5")
+MIXED = "topology.devices={raspberry-pi-4b: 0.5, raspberry-pi-3b-plus: 0.5}"
+CUT = "faults=[{kind: slow-down, clients: [0, 1, 2], at: [%r s], factor: 30}]"
+
+
+def metrics_of(folder: Path) -> bytes:
+    return (folder / "metrics.csv").read_bytes()
+
+
+@pytest.mark.usefixtures("_mixing")
+@pytest.mark.parametrize(
+    "method",
+    [
+        MIXING,
+        CHAINS,
+        (
+            "method=fedasyncseq",
+            "data.public=2",
+            "topology.edges=0",
+            "method.estimator={epochs: 1}",
+            "method.formation={max_clients: 2}",
+            "method.share=0.5",
+        ),
+    ],
+)
+def test_where_the_order_of_arrivals_stays_nothing_is_trained(
+    small: Small, tmp_path: Path, method: tuple[str, ...]
+) -> None:
+    run(small(*method, "stop.rounds=12"), tmp_path / "run")
+    changed = open_source(tmp_path / "run").what_if(
+        ["topology.links.access.up=7 Mbit/s", "topology.links.access.latency=25 ms"]
+    )
+    found = run_changed(changed, tmp_path / "slower", Memo(None), max_workers=1)
+    assert found["trainings"]["asked"] > 0
+    assert found["trainings"]["computed"] == 0
+    assert found["whatif"] == {"parts": None, "kept_models": []}
+
+
+@pytest.mark.usefixtures("_mixing")
+@pytest.mark.parametrize("method", [MIXING, CHAINS, (*CHAINS, "method.local.kind=scaffold"), ()])
+def test_where_it_differs_training_begins_at_a_kept_model(
+    small: Small, tmp_path: Path, method: tuple[str, ...]
+) -> None:
+    rounds, every = (48, 8) if method == MIXING else (12, 2)
+    loaded = small(
+        *method, f"stop.rounds={rounds}", f"evaluate.every={every // 2}", MIXED, f"output.keep_models={every}"
+    )
+    whole = run(loaded, tmp_path / "run")
+    shutil.copytree(tmp_path / "run", tmp_path / "without")
+    for number in kept_in(tmp_path / "without"):
+        (tmp_path / "without" / f"model-{number}.safetensors").unlink()
+    source = open_source(tmp_path / "run")
+    half = next(row for row in load_run(tmp_path / "run").metrics.to_dict("records") if row["round"] >= rounds * 0.6)
+    if method:
+        changes, since = [CUT % half["time_s"]], half
+    else:  # groups of all clients learn the same, whoever is slow
+        changes, since = [f"stop.rounds={rounds + 2}"], whole["final"]
+    changed = source.what_if(changes)
+    replayed = replay(source, changed, Memo(None))
+    found = run_changed(changed, tmp_path / "kept", Memo(None), max_workers=1)
+    again = run_changed(
+        open_source(tmp_path / "without").what_if(changes), tmp_path / "again", Memo(None), max_workers=1
+    )
+    fresh = run(changed.loaded, tmp_path / "fresh")
+    assert metrics_of(tmp_path / "kept") == metrics_of(tmp_path / "again") == metrics_of(tmp_path / "fresh")
+    parts, began = found["whatif"]["parts"], found["whatif"]["kept_models"]
+    assert parts == again["whatif"]["parts"] == asdict(cast(Parting, replayed.parts))
+    assert parts["time_s"] >= since["time_s"]
+    assert since["round"] < parts["round"] <= rounds + 1
+    last = max(number for number in kept_in(tmp_path / "run") if number < parts["round"])
+    assert last in began
+    assert again["whatif"]["kept_models"] == []
+    under_way = 8 if method == MIXING else 0  # at the end: such are trained along
+    assert replayed.missing <= found["trainings"]["computed"] <= replayed.missing + under_way
+    assert found["trainings"]["computed"] * 2 <= again["trainings"]["computed"] <= fresh["trainings"]["computed"]
+    assert (read_json(tmp_path / "kept" / "manifest.json") or {})["whatif"] == found["whatif"]
+    assert describe_trained(found).endswith(f"trainings were made again, from the models kept after round {last} on")
+    assert "again, from the beginning on: no model was kept before" in describe_trained(again)
 
 
 class Standing:

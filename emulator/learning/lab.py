@@ -334,7 +334,10 @@ class Lab:
 
     def compute(self, handles: Sequence[Handle]) -> None:
         """Computes the values of handles: wave by wave, each wave all the trainings that are ready."""
-        self._take_kept(handles)
+        if self._kept and any(handle.recipe is not None for handle in handles):
+            self._take_kept(handles)
+            while self._take_kept(self._last()):
+                pass  # what led there nobody needs any more, and it is not trained along
         pending = Pending(handles)
         while pending:
             wave = self._trainings_of(pending)
@@ -343,13 +346,15 @@ class Lab:
                 wave += self._trainings_of(pending)
             self._wave(pending, wave)
 
-    def _take_kept(self, handles: Iterable[Handle]) -> None:
-        """Reads the kept ones of the values that handles lack, as far as what is missing leads to them."""
-        if self._kept:
-            for handle in lacking(handles):
-                value = next((v for values in self._kept if (v := values.get(handle.key)) is not None), None)
-                if value is not None:
-                    handle.value, handle.recipe = value, None
+    def _take_kept(self, handles: Iterable[Handle]) -> int:
+        """Reads the kept ones of the values that handles lack, as far as what is missing leads to them; returns how many."""
+        count = 0
+        for handle in lacking(handles):
+            value = next((v for values in self._kept if (v := values.get(handle.key)) is not None), None)
+            if value is not None:
+                handle.value, handle.recipe = value, None
+                count += 1
+        return count
 
     def _trainings_of(self, pending: Pending) -> list[Recipe]:
         """The trainings that are ready, after all else that is."""
@@ -369,9 +374,7 @@ class Lab:
         There is room for so many models: results, those that are there already, and what is computed for their sake.
         """
         counted: set[Recipe] = set()
-        under_way = list(self._under_way.values())
-        self._take_kept(under_way)
-        for handle in under_way:
+        for handle in list(self._under_way.values()):
             if most <= 0:
                 return
             if handle.recipe is None:
