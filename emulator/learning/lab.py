@@ -45,8 +45,9 @@ from emulator.learning.recipes import (
     Trainee,
     VectorFunction,
     Zeros,
+    all_before,
+    is_simple,
     lacking,
-    simple_before,
     value_of,
 )  # fmt: skip
 from emulator.registry import choices
@@ -374,17 +375,20 @@ class Lab:
         There is room for so many models: results, those that are there already, and what is computed for their sake.
         """
         counted: set[Recipe] = set()
+        known: dict[Recipe, bool] = {}
         for handle in list(self._under_way.values()):
             if most <= 0:
                 return
-            if handle.recipe is None:
+            recipe = handle.recipe
+            if recipe is None:
                 most -= 1
-            elif handle.recipe not in wave and (before := simple_before(handle.recipe, most)) is not None:
-                room = 1 + sum(len(recipe.outputs) for recipe in before - counted)
+            elif recipe not in wave and all(is_simple(each, known) for each in recipe.needs()):
+                before = all_before(recipe, counted)
+                room = 1 + sum(len(each.outputs) for each in before)
                 if room <= most:
                     most -= room
                     counted |= before
-                    yield handle.recipe
+                    yield recipe
 
     def values(self) -> dict[str, Tensor]:
         """The values of all handles that anybody still refers to, by key."""
