@@ -230,16 +230,19 @@ def describe_trained(said: Mapping[str, Any]) -> str:
 
 
 def describe_missing(result: Replay) -> str:
-    """How much of a replay is known and how much would have to be trained: ``1,200 of 25,000 trainings are missing``."""
-    since = "" if result.parts is None else f"{result.parts}; "
+    """How much of a replay is known and how much would have to be trained: ``1,200 of 25,000 trainings are missing``.
+
+    And from when on what is learned differs, where that is known.
+    """
+    since = "" if result.parts is None else f"; {result.parts}"
     if result.to_the_end:
-        return f"{since}{result.missing:,} of {result.asked:,} trainings are missing"
+        return f"{result.missing:,} of {result.asked:,} trainings are missing{since}"
     if not result.asked:
         return "nothing of it is known: everything would have to be trained"
     rounds = max((int(row["round"]) for row in result.metrics if not math.isnan(row["loss"])), default=0)
     return (
         f"it is known up to round {rounds}; what comes then depends on models that would have to be trained "
-        f"(at least {result.missing:,} trainings)"
+        f"(at least {result.missing:,} trainings){since}"
     )
 
 
