@@ -15,7 +15,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
+from scenario.command import hfl
 
+import emulator
 from analysis.runs import load_run
 from emulator.errors import InputError
 from emulator.extend import CLOUD, LocalRule, MethodParams, Session, Steps, Tag, chosen_by_default, methods
@@ -261,3 +263,22 @@ def test_which_rounds_are_kept_depends_on_their_sizes_alone(
         spacing = index["every"]
         assert [int(number) for number in index["rounds"]] == list(found)
         assert list(found) == [b for a, b in itertools.pairwise([0, *ends]) if b // spacing > a // spacing]
+
+
+def test_command_and_python_say_from_when_on_it_differs(small: Small, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    run(small("stop.rounds=3", "output.keep_models=1"), folder)
+    done = hfl("whatif", folder, "--set", "stop.rounds=4", "--no-memo", "--workers", "1")
+    *_, counted, said = done.out.splitlines()
+    assert (done.code, counted.startswith("trainings reused 48 of 64 -> ")) == (0, True)
+    longer = emulator.what_if(
+        folder, {"stop.rounds": 4, "name": "longer"}, tmp_path / "longer", workers=1, memo=False, progress=False
+    )
+    assert longer.manifest["trainings"] == {"asked": 64, "computed": 16}
+    assert longer.manifest["whatif"]["kept_models"] == [3]
+    assert describe_trained(longer.manifest) == said
+    since_s = longer.manifest["whatif"]["parts"]["time_s"]
+    assert said == (
+        f"what is learned differs from {since_s:g} emulated seconds on (round 4); 16 of 64 trainings were made again, "
+        "from the models kept after round 3 on"
+    )

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
 
 NUMERICS = 4  # raise it whenever a change to our own arithmetic may change a result
 MEASURED_BYTES = 2**29  # of models whose values are computed before the first of them is measured, at most
+BEGINNINGS = ("initial", "zeros")  # kinds of keys
 
 Subject = tuple[Sequence["Handle"], int | None]  # what is measured: models, and whose samples (None: no client's)
 
@@ -397,11 +398,12 @@ class Lab:
     def settle(self) -> dict[str, Tensor]:
         """As `values`, when those that are still to be computed are there too: all that later computations may begin from.
 
+        Without what everything begins from, untrained models and zeros: those are quickly made.
         What it gives depends on what was asked of the lab alone, not on what of it was computed before.
         """
         gc.collect()  # nobody refers to what stands in cycles, and when that is noticed is chance
         self.compute(self._last())
-        return self.values()
+        return {key: value for key, value in self.values().items() if key.partition(":")[0] not in BEGINNINGS}
 
     def _last(self) -> list[Handle]:
         """The handles without a value on which no other handle depends."""
