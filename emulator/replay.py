@@ -205,11 +205,11 @@ def run_changed(
     The manifest and the summary that it returns have ``whatif``: ``parts`` (see `Replay`), and ``kept_models``, the rounds after
     which those models were kept that it read.
     """
-    kept = changed.kept()
+    kept, goes_on = changed.kept(), (folder / checkpoint.MEMORY).exists()
 
     def explain(lab: AnyLab) -> dict[str, Any]:
         parts = None
-        if lab.trained:
+        if lab.trained or goes_on:  # an earlier part may have trained
             with suppress(InputError):
                 parts = parting(open_source(changed.source), changed.loaded, memo)
         return {"whatif": {"parts": None if parts is None else asdict(parts), "kept_models": sorted(kept.used)}}
