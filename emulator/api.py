@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from analysis.studies import StudyResults
     from emulator.run import Watcher
     from emulator.study.runner import StudyWatcher
+    from emulator.whatif import ChangedRun
 
 Changes: TypeAlias = Mapping[str, Any]  # from dotted keys of a scenario to values
 GivenScenario: TypeAlias = "Scenario | str | Path | Mapping[str, Any]"
@@ -180,8 +181,10 @@ def what_if(
     """Runs a finished run again in a changed world; trains only what the change makes different, as ``hfl whatif``.
 
     ``changes`` are values by dotted keys of the scenario. ``manifest["trainings"]`` of the run that is returned says how many
-    trainings it asked for and how many had to be computed. ``out`` is its folder, by default one in that of the given run; the
-    rest is as for `run_scenario`. Raises as that, and `InputError` where nothing changes or the given run is not complete.
+    trainings it asked for and how many had to be computed; ``manifest["whatif"]`` from which instant on it learns something else
+    (``parts``: ``time_s`` and ``round``, or None) and after which rounds those models were kept that it read. ``out``
+    is its folder, by default one in that of the given run; the rest is as for `run_scenario`. Raises as that, and `InputError`
+    where nothing changes or the given run is not complete.
     """
     from emulator.whatif import open_run
 
@@ -190,7 +193,7 @@ def what_if(
         raise InputError("say what is to change, for example {'topology.links.access.up': '2 Mbit/s'}")
     changed = open_run(_folder(run)).changed(_documents(changes))
     place = changed.folder if out is None else Path(out)
-    return _run(changed.loaded, place, False, workers, memo, progress, changed.known())
+    return _run(changed.loaded, place, False, workers, memo, progress, changed)
 
 
 def sweep(
@@ -351,16 +354,20 @@ def _run(
     workers: int | None,
     memo: bool | Path | str,
     progress: bool,
-    known: dict[str, bytes] | None = None,
+    changed: ChangedRun | None = None,
 ) -> Run:
     from emulator.learning.memo import Memo
+    from emulator.replay import run_changed
     from emulator.run import execute
     from emulator.run_folder import prepare
 
     if prepare(folder, loaded.scenario, overwrite, loaded.training):
         remembered = contextlib.closing(Memo(_memo_file(memo)))
         with _interruptible(), remembered as opened, _run_progress(loaded, progress) as watcher:
-            execute(loaded, folder, opened, watcher, known, workers)
+            if changed is None:
+                execute(loaded, folder, opened, watcher, max_workers=workers)
+            else:
+                run_changed(changed, folder, opened, watcher, workers)
     return load_run(folder)
 
 

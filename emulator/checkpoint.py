@@ -50,10 +50,13 @@ def write_values(path: Path, values: Mapping[str, Tensor]) -> None:
 
     checks = {key: _check(key, value.detach().numpy()) for key, value in values.items()}
     with replacing(path) as aside:
+        aside.touch()
+        mode = aside.stat().st_mode  # safetensors would let nobody else read it
         try:
             save_file({key: value.clone() for key, value in values.items()}, aside, {CHECKS: json.dumps(checks)})
         except SafetensorError as error:  # a full disk, for example
             raise OSError(errno.EIO, str(error)) from error
+        aside.chmod(mode)
 
 
 def write_memory(folder: Path, lab: AnyLab) -> None:

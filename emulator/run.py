@@ -103,9 +103,10 @@ def execute(
             lab.close()
             trainings = {"asked": lab.asked, "computed": lab.trained}
             manifest |= {"wall_s": round(time.monotonic() - started, 3), "trainings": trainings}
-            manifest |= explain(lab) if status == COMPLETE else {}
+            explained = explain(lab) if status == COMPLETE else {}
+            manifest |= explained
             summary = keeper.finish(manifest, status, sys.exception())
-    return summary | {"trainings": trainings}
+    return summary | {"trainings": trainings} | explained
 
 
 class _Keeper:

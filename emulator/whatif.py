@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from emulator import checkpoint, yamlfile
+from emulator.kept import KeptModels
 from emulator.recorded import load_to_replay
 from emulator.run_folder import SCENARIO, check_inputs, finished
 from emulator.scenario.load import Loaded, alone, check, fingerprint, parse_change, with_changes
@@ -29,6 +30,10 @@ class ChangedRun:
         """The small results of the finished run, as its folder holds them: what they answer is not trained again."""
         return checkpoint.read_memory(self.source)
 
+    def kept(self) -> KeptModels:
+        """The models that the finished run has kept: what is trained begins from them."""
+        return KeptModels(self.source)
+
 
 @dataclass(frozen=True, eq=False)
 class FinishedRun:
@@ -39,8 +44,12 @@ class FinishedRun:
     training: bool
 
     def changed(self, changes: Sequence[tuple[str, Document]]) -> ChangedRun:
-        """The run with changes by dotted key. Raises `ScenarioError` with everything that is wrong with its scenario."""
-        document = with_changes(self.document, (*changes, *alone("what-if")))
+        """The run with changes by dotted key. It keeps no models, unless they say so: most of them would have to be trained.
+
+        Raises `ScenarioError` with everything that is wrong with its scenario.
+        """
+        forgets = ("output.keep_models", yamlfile.from_data(None, "what-if"))
+        document = with_changes(self.document, (forgets, *changes, *alone("what-if")))
         return ChangedRun(self.folder, check(document, self.training))
 
     def what_if(self, changes: Sequence[str]) -> ChangedRun:

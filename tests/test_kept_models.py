@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 import tempfile
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
+from scenario.command import hfl
 
+import emulator
+from analysis.runs import load_run
 from emulator.errors import InputError
+from emulator.extend import CLOUD, LocalRule, MethodParams, Session, Steps, Tag, chosen_by_default, methods
 from emulator.files import read_json
 from emulator.kept import INDEX, KeptModels, ModelKeeper, kept_in
 from emulator.learning.lab import Lab
 from emulator.learning.memo import Memo
 from emulator.learning.recipes import Handle
+from emulator.replay import Parting, describe_trained, open_source, replay, run_changed
 from emulator.run import execute
 from emulator.run_folder import finished
 from emulator.scenario import Loaded
@@ -35,9 +42,8 @@ ASYNC = (
 )
 
 
-def run(loaded: Loaded, folder: Path) -> dict[str, dict[str, int]]:
-    summary: dict[str, dict[str, int]] = execute(loaded, folder, Memo(None), max_workers=1)
-    return summary
+def run(loaded: Loaded, folder: Path) -> dict[str, Any]:
+    return execute(loaded, folder, Memo(None), max_workers=1)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -97,6 +103,118 @@ def test_a_run_that_was_cut_off_keeps_the_same(small: Small, tmp_path: Path, wor
     assert contents(tmp_path / "part") == contents(tmp_path / "whole")
 
 
+class Mixing(MethodParams):
+    """How clients train."""
+
+    local: LocalRule = chosen_by_default("sgd", "what a client does with a gradient")
+
+
+@pytest.fixture
+def _mixing(monkeypatch: pytest.MonkeyPatch) -> None:
+    methods.names()
+    monkeypatch.setattr(methods, "_plugins", dict(methods._plugins))
+
+    @methods.register("mixing", Mixing)
+    def mixing(session: Session, params: Mixing) -> Steps:
+        """All clients are under way at all times; what one sends is mixed into the model, and it gets what came of that."""
+        world, lab, model, over = session.world, session.lab, session.lab.initial(), False
+
+        def serve(client: int) -> Steps:
+            nonlocal model, over
+            while not over:
+                tag = Tag("model", session.rounds + 1)
+                work = session.train(client, model, params.local, tag.with_purpose("training"))
+                trained = yield from session.round_trip(client, CLOUD, work, tag)
+                if trained is not None and not over:
+                    model = lab.combine([model, trained.model], [0.75, 0.25])
+                    over = session.end_round(session.rounds + 1, model)
+
+        world.watch()
+        session.begin(model)
+        yield world.env.all_of([world.env.process(serve(client)) for client in range(8)])
+
+
+MIXING = ("method={kind: mixing, local: {epochs: 1, batch_size: 4, learning_rate: 0.1}}", "topology.edges=0")
+CHAINS = (*ASYNC, "method.share=0.5")
+MIXED = "topology.devices={raspberry-pi-4b: 0.5, raspberry-pi-3b-plus: 0.5}"
+CUT = "faults=[{kind: slow-down, clients: [0, 1, 2], at: [%r s], factor: 30}]"
+
+
+def metrics_of(folder: Path) -> bytes:
+    return (folder / "metrics.csv").read_bytes()
+
+
+@pytest.mark.usefixtures("_mixing")
+@pytest.mark.parametrize(
+    "method",
+    [
+        MIXING,
+        CHAINS,
+        (
+            "method=fedasyncseq",
+            "data.public=2",
+            "topology.edges=0",
+            "method.estimator={epochs: 1}",
+            "method.formation={max_clients: 2}",
+            "method.share=0.5",
+        ),
+    ],
+)
+def test_where_the_order_of_arrivals_stays_nothing_is_trained(
+    small: Small, tmp_path: Path, method: tuple[str, ...]
+) -> None:
+    run(small(*method, "stop.rounds=12"), tmp_path / "run")
+    changed = open_source(tmp_path / "run").what_if(
+        ["topology.links.access.up=7 Mbit/s", "topology.links.access.latency=25 ms"]
+    )
+    found = run_changed(changed, tmp_path / "slower", Memo(None), max_workers=1)
+    assert found["trainings"]["asked"] > 0
+    assert found["trainings"]["computed"] == 0
+    assert found["whatif"] == {"parts": None, "kept_models": []}
+
+
+@pytest.mark.usefixtures("_mixing")
+@pytest.mark.parametrize("method", [MIXING, CHAINS, (*CHAINS, "method.local.kind=scaffold"), ()])
+def test_where_it_differs_training_begins_at_a_kept_model(
+    small: Small, tmp_path: Path, method: tuple[str, ...]
+) -> None:
+    rounds, every = (48, 8) if method == MIXING else (12, 2)
+    loaded = small(
+        *method, f"stop.rounds={rounds}", f"evaluate.every={every // 2}", MIXED, f"output.keep_models={every}"
+    )
+    whole = run(loaded, tmp_path / "run")
+    shutil.copytree(tmp_path / "run", tmp_path / "without")
+    for number in kept_in(tmp_path / "without"):
+        (tmp_path / "without" / f"model-{number}.safetensors").unlink()
+    source = open_source(tmp_path / "run")
+    half = next(row for row in load_run(tmp_path / "run").metrics.to_dict("records") if row["round"] >= rounds * 0.6)
+    if method:
+        changes, since = [CUT % half["time_s"]], half
+    else:  # groups of all clients learn the same, whoever is slow
+        changes, since = [f"stop.rounds={rounds + 2}"], whole["final"]
+    changed = source.what_if(changes)
+    replayed = replay(source, changed, Memo(None))
+    found = run_changed(changed, tmp_path / "kept", Memo(None), max_workers=1)
+    again = run_changed(
+        open_source(tmp_path / "without").what_if(changes), tmp_path / "again", Memo(None), max_workers=1
+    )
+    fresh = run(changed.loaded, tmp_path / "fresh")
+    assert metrics_of(tmp_path / "kept") == metrics_of(tmp_path / "again") == metrics_of(tmp_path / "fresh")
+    parts, began = found["whatif"]["parts"], found["whatif"]["kept_models"]
+    assert parts == again["whatif"]["parts"] == asdict(cast(Parting, replayed.parts))
+    assert parts["time_s"] >= since["time_s"]
+    assert since["round"] < parts["round"] <= rounds + 1
+    last = max(number for number in kept_in(tmp_path / "run") if number < parts["round"])
+    assert last in began
+    assert again["whatif"]["kept_models"] == []
+    under_way = 8 if method == MIXING else 0  # at the end: such are trained along
+    assert replayed.missing <= found["trainings"]["computed"] <= replayed.missing + under_way
+    assert found["trainings"]["computed"] * 2 <= again["trainings"]["computed"] <= fresh["trainings"]["computed"]
+    assert (read_json(tmp_path / "kept" / "manifest.json") or {})["whatif"] == found["whatif"]
+    assert describe_trained(found).endswith(f"trainings were made again, from the models kept after round {last} on")
+    assert "again, from the beginning on: no model was kept before" in describe_trained(again)
+
+
 class Standing:
     """What a keeper asks of a lab: as many numbers as are alive after the round that just ended."""
 
@@ -145,3 +263,22 @@ def test_which_rounds_are_kept_depends_on_their_sizes_alone(
         spacing = index["every"]
         assert [int(number) for number in index["rounds"]] == list(found)
         assert list(found) == [b for a, b in itertools.pairwise([0, *ends]) if b // spacing > a // spacing]
+
+
+def test_command_and_python_say_from_when_on_it_differs(small: Small, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    run(small("stop.rounds=3", "output.keep_models=1"), folder)
+    done = hfl("whatif", folder, "--set", "stop.rounds=4", "--no-memo", "--workers", "1")
+    *_, counted, said = done.out.splitlines()
+    assert (done.code, counted.startswith("trainings reused 48 of 64 -> ")) == (0, True)
+    longer = emulator.what_if(
+        folder, {"stop.rounds": 4, "name": "longer"}, tmp_path / "longer", workers=1, memo=False, progress=False
+    )
+    assert longer.manifest["trainings"] == {"asked": 64, "computed": 16}
+    assert longer.manifest["whatif"]["kept_models"] == [3]
+    assert describe_trained(longer.manifest) == said
+    since_s = longer.manifest["whatif"]["parts"]["time_s"]
+    assert said == (
+        f"what is learned differs from {since_s:g} emulated seconds on (round 4); 16 of 64 trainings were made again, "
+        "from the models kept after round 3 on"
+    )

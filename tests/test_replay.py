@@ -7,16 +7,18 @@ import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 from scenario.command import stated
 
+from analysis.runs import load_run
 from emulator import checkpoint
 from emulator.errors import InputError
 from emulator.files import write_json
 from emulator.learning import replaying
 from emulator.learning.memo import Memo
-from emulator.replay import Replay, Source, describe_missing, open_source, replay
+from emulator.replay import Parting, Replay, Source, describe_missing, open_source, replay
 from emulator.run import execute
 from emulator.run_results import metrics_csv
 from emulator.scenario import Loaded
@@ -87,7 +89,12 @@ def test_what_is_missing_is_what_whatif_trains(small: Small, tmp_path: Path, cha
     known = [not math.isnan(row["accuracy"]) for row in result.metrics]
     assert known[0]
     assert not all(known)
-    assert describe_missing(result).endswith(f"{counts['computed']} of {counts['asked']} trainings are missing")
+    parts = cast(Parting, result.parts)
+    said = f"{counts['computed']} of {counts['asked']} trainings are missing; what is learned differs from"
+    assert describe_missing(result) == f"{said} {parts.time_s:g} emulated seconds on (round {parts.round})"
+    end_s = load_run(tmp_path / "run").summary["final"]["time_s"]
+    assert parts.round == (4 if change == "stop.rounds=4" else 1)
+    assert (parts.time_s > end_s) == (change == "stop.rounds=4")  # the models must travel before anybody trains them
     source.known.update(checkpoint.read_memory(tmp_path / "other"))  # once it is trained, it is known
     again = played(source, change)
     assert again.known

@@ -40,6 +40,7 @@ from emulator.scenario.presets import presets
 
 if TYPE_CHECKING:
     from emulator.learning.memo import Memo
+    from emulator.whatif import ChangedRun
 
 
 @app.command()
@@ -113,18 +114,21 @@ def whatif(
     if not changes:
         raise InputError("say what is to change, for example --set topology.links.access.up='2 Mbit/s'")
     from analysis.folders import one_run
+    from emulator.replay import describe_trained
     from emulator.whatif import open_run
 
     folder = one_run(folder)
     # No picture: drawing one would take as long as the answer. `hfl compare` draws both worlds.
     changed = open_run(folder).what_if(changes)
     place = out_dir or changed.folder
-    summary = _run_one(changed.loaded, place, _open_memo(memo, no_memo), False, workers, changed.known())
+    summary = _run_one(changed.loaded, place, _open_memo(memo, no_memo), False, workers, changed)
     _show_side_by_side(folder, place)
     if summary is not None:
         counts = summary["trainings"]
         reused = f"trainings reused {counts['asked'] - counts['computed']} of {counts['asked']}"
         out.print(f"{reused if changed.loaded.training else 'no training'} -> {escape(str(place))}")
+        if counts["computed"]:
+            out.print(describe_trained(summary))
 
 
 def _open_memo(path: Path | None, none: bool) -> Memo:
@@ -139,11 +143,12 @@ def _run_one(
     memo: Memo,
     overwrite: bool,
     workers: int | None,
-    known: dict[str, bytes] | None = None,
+    changed: ChangedRun | None = None,
     backend: Backend = "local",
 ) -> dict[str, Any] | None:
     """Runs a scenario into a folder, shows how it gets on, and draws its picture. None: it was complete already."""
     from emulator.cli.progress import RunProgress
+    from emulator.replay import run_changed
     from emulator.run import execute
     from emulator.run_folder import prepare
 
@@ -154,7 +159,10 @@ def _run_one(
     else:
         with RunProgress(err, label, loaded.scenario.stop, loaded.scenario.objective.measures[0]) as progress:
             try:
-                summary = execute(loaded, folder, memo, progress.watcher, known, workers, backend)
+                if changed is None:
+                    summary = execute(loaded, folder, memo, progress.watcher, max_workers=workers, backend=backend)
+                else:
+                    summary = run_changed(changed, folder, memo, progress.watcher, workers)
             except KeyboardInterrupt:
                 err.print(f"{label}: interrupted; the same command goes on from {escape(str(folder))}")
                 raise typer.Exit(130) from None

@@ -45,8 +45,9 @@ from emulator.learning.recipes import (
     Trainee,
     VectorFunction,
     Zeros,
+    all_before,
+    is_simple,
     lacking,
-    simple_before,
     value_of,
 )  # fmt: skip
 from emulator.registry import choices
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
 
 NUMERICS = 4  # raise it whenever a change to our own arithmetic may change a result
 MEASURED_BYTES = 2**29  # of models whose values are computed before the first of them is measured, at most
+BEGINNINGS = ("initial", "zeros")  # kinds of keys
 
 Subject = tuple[Sequence["Handle"], int | None]  # what is measured: models, and whose samples (None: no client's)
 
@@ -334,7 +336,10 @@ class Lab:
 
     def compute(self, handles: Sequence[Handle]) -> None:
         """Computes the values of handles: wave by wave, each wave all the trainings that are ready."""
-        self._take_kept(handles)
+        if self._kept and any(handle.recipe is not None for handle in handles):
+            self._take_kept(handles)
+            while self._take_kept(self._last()):
+                pass  # what led there nobody needs any more, and it is not trained along
         pending = Pending(handles)
         while pending:
             wave = self._trainings_of(pending)
@@ -343,13 +348,15 @@ class Lab:
                 wave += self._trainings_of(pending)
             self._wave(pending, wave)
 
-    def _take_kept(self, handles: Iterable[Handle]) -> None:
-        """Reads the kept ones of the values that handles lack, as far as what is missing leads to them."""
-        if self._kept:
-            for handle in lacking(handles):
-                value = next((v for values in self._kept if (v := values.get(handle.key)) is not None), None)
-                if value is not None:
-                    handle.value, handle.recipe = value, None
+    def _take_kept(self, handles: Iterable[Handle]) -> int:
+        """Reads the kept ones of the values that handles lack, as far as what is missing leads to them; returns how many."""
+        count = 0
+        for handle in lacking(handles):
+            value = next((v for values in self._kept if (v := values.get(handle.key)) is not None), None)
+            if value is not None:
+                handle.value, handle.recipe = value, None
+                count += 1
+        return count
 
     def _trainings_of(self, pending: Pending) -> list[Recipe]:
         """The trainings that are ready, after all else that is."""
@@ -369,19 +376,20 @@ class Lab:
         There is room for so many models: results, those that are there already, and what is computed for their sake.
         """
         counted: set[Recipe] = set()
-        under_way = list(self._under_way.values())
-        self._take_kept(under_way)
-        for handle in under_way:
+        known: dict[Recipe, bool] = {}
+        for handle in list(self._under_way.values()):
             if most <= 0:
                 return
-            if handle.recipe is None:
+            recipe = handle.recipe
+            if recipe is None:
                 most -= 1
-            elif handle.recipe not in wave and (before := simple_before(handle.recipe, most)) is not None:
-                room = 1 + sum(len(recipe.outputs) for recipe in before - counted)
+            elif recipe not in wave and all(is_simple(each, known) for each in recipe.needs()):
+                before = all_before(recipe, counted)
+                room = 1 + sum(len(each.outputs) for each in before)
                 if room <= most:
                     most -= room
                     counted |= before
-                    yield handle.recipe
+                    yield recipe
 
     def values(self) -> dict[str, Tensor]:
         """The values of all handles that anybody still refers to, by key."""
@@ -390,11 +398,12 @@ class Lab:
     def settle(self) -> dict[str, Tensor]:
         """As `values`, when those that are still to be computed are there too: all that later computations may begin from.
 
+        Without what everything begins from, untrained models and zeros: those are quickly made.
         What it gives depends on what was asked of the lab alone, not on what of it was computed before.
         """
         gc.collect()  # nobody refers to what stands in cycles, and when that is noticed is chance
         self.compute(self._last())
-        return self.values()
+        return {key: value for key, value in self.values().items() if key.partition(":")[0] not in BEGINNINGS}
 
     def _last(self) -> list[Handle]:
         """The handles without a value on which no other handle depends."""

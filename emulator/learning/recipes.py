@@ -202,18 +202,29 @@ class Distil(Recipe):
 SIMPLE = (Initial, Zeros, Combine, Apply)  # what takes no work of anybody's on samples
 
 
-def simple_before(recipe: Recipe, most: int) -> set[Recipe] | None:
-    """The recipes that must be followed before this one, where all are simple and at most so many; None where they are not."""
+def is_simple(recipe: Recipe, known: dict[Recipe, bool]) -> bool:
+    """Whether a recipe and all that must be followed before it are simple. ``known`` are answers, to which it adds."""
+    stack = [recipe]
+    while stack:
+        top = stack[-1]
+        needed = [] if top in known or not isinstance(top, SIMPLE) else top.needs()
+        if open_ := [each for each in needed if each not in known]:
+            stack += open_
+            continue
+        known.setdefault(top, isinstance(top, SIMPLE) and all(known[each] for each in needed))
+        stack.pop()
+    return known[recipe]
+
+
+def all_before(recipe: Recipe, left_out: Container[Recipe]) -> set[Recipe]:
+    """The recipes that must be followed before this one, without those that are left out and what only they need."""
     found: set[Recipe] = set()
     stack = recipe.needs()
     while stack:
         each = stack.pop()
-        if each in found:
-            continue
-        if not isinstance(each, SIMPLE) or len(found) == most:
-            return None
-        found.add(each)
-        stack += each.needs()
+        if each not in found and each not in left_out:
+            found.add(each)
+            stack += each.needs()
     return found
 
 

@@ -6,7 +6,7 @@ Many replays of one run ask for the same models, so they share a `Book` of handl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
@@ -15,7 +15,7 @@ from emulator.errors import HflError
 from emulator.learning.facts import Evaluation
 from emulator.learning.lab import Lab
 from emulator.learning.memo import RunMemory
-from emulator.learning.recipes import Announced, Handle, LocalTraining, Recipe, Train, Trained
+from emulator.learning.recipes import Announced, Handle, LocalTraining, Recipe, Train, Trained, lacking
 from emulator.learning.timing import NOT_MEASURED
 from emulator.scenario.schema import Scenario
 
@@ -28,6 +28,10 @@ MOST_ENTRIES = 500_000  # of a book, before a replay begins; a few hundred bytes
 
 class NotKnownError(HflError):
     """What happens next depends on something that only training can tell."""
+
+
+class PartedError(HflError):
+    """A run asks for something for which the run that it is compared with has never asked."""
 
 
 class Book:
@@ -50,8 +54,9 @@ class ReplayLab(Lab):
     known raises `NotKnownError`, as do questions about data that the run did not have.
     """
 
-    def __init__(self, scenario: Scenario, memory: RunMemory, book: Book) -> None:
+    def __init__(self, scenario: Scenario, memory: RunMemory, book: Book, kept: Container[str] = ()) -> None:
         super().__init__(scenario, memory)
+        self._at_hand = kept
         self._unknown: list[Handle] = []
         self._made = book.made
         self._live = book.live
@@ -59,15 +64,8 @@ class ReplayLab(Lab):
 
     @property
     def missing(self) -> int:
-        """How many local trainings would have to be computed for all that was asked and is not known."""
-        seen: set[Recipe] = set()
-        stack = [h.recipe for h in self._unknown if h.recipe is not None]
-        while stack:
-            recipe = stack.pop()
-            if recipe not in seen:
-                seen.add(recipe)
-                stack.extend(recipe.needs())
-        return sum(isinstance(recipe, Train) for recipe in seen)
+        """How many local trainings would have to be computed, from ``kept`` models on, for what was asked and is not known."""
+        return len({h.recipe for h in lacking(self._unknown, self._at_hand) if isinstance(h.recipe, Train)})
 
     def train(self, training: LocalTraining) -> Trained:
         """See `Lab.train`."""
@@ -127,3 +125,22 @@ class ReplayLab(Lab):
     @property
     def _engine(self) -> Engine:
         raise NotKnownError("this was not computed in the run")
+
+
+class CourseLab(ReplayLab):
+    """A lab that notes the keys of all models that a run asks for: its course.
+
+    Where it ``follows`` the course of another run, it raises `PartedError` at the first model that is not on that.
+    """
+
+    def __init__(self, scenario: Scenario, memory: RunMemory, follows: Container[str] | None = None) -> None:
+        super().__init__(scenario, memory, Book())
+        self.course: set[str] = set()
+        self._follows = follows
+
+    def _handle(self, key: str, recipe: Recipe, output: int = 0) -> Handle:
+        if self._follows is None:
+            self.course.add(key)
+        elif key not in self._follows:
+            raise PartedError("what is learned differs from here on")
+        return super()._handle(key, recipe, output)

@@ -16,16 +16,17 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from types import FrameType
 
-from emulator import checkpoint, interruption, plugins
+from emulator import interruption, plugins
 from emulator.errors import HflError
 from emulator.files import write_json
 from emulator.learning.memo import Memo
 from emulator.methods.session import Metrics
-from emulator.replay import Source, describe_missing, open_source, replay
+from emulator.replay import Source, describe_missing, open_source, replay, run_changed
 from emulator.run import Watcher, execute
 from emulator.scenario.load import check
 from emulator.study.expand import Change
 from emulator.study.results import as_json
+from emulator.whatif import ChangedRun
 from emulator.yamlfile import Document
 
 TELL_EVERY_S = 0.2
@@ -47,7 +48,7 @@ class Order:
     document: Document
     folder: Path
     workers: int
-    known_from: Path | None = None  # a run folder whose small results count as known
+    known_from: Path | None = None  # the run folder that it is a what-if of
 
 
 @dataclass(frozen=True)
@@ -146,8 +147,11 @@ def tells_rounds(tell: Callable[[Progressed], None]) -> Watcher:
 
 
 def _run(order: Order, memo: Memo, pipe: Connection) -> str:
-    known = None if order.known_from is None else checkpoint.read_memory(order.known_from)
-    execute(check(order.document), order.folder, memo, tells_rounds(pipe.send), known, max_workers=order.workers)
+    loaded, watcher = check(order.document), tells_rounds(pipe.send)
+    if order.known_from is None:
+        execute(loaded, order.folder, memo, watcher, max_workers=order.workers)
+    else:
+        run_changed(ChangedRun(order.known_from, loaded), order.folder, memo, watcher, order.workers)
     return ""
 
 

@@ -49,7 +49,7 @@ class Planned:
     variant: str
     point: dict[str, float | str]
     loaded: Loaded
-    known_from: Path | None = None  # a run folder whose small results count as known
+    known_from: Path | None = None  # the run folder that it is a what-if of
     tuned: float | str | None = None  # what it has of the key that is tuned; None: nothing is, or not yet
 
     @property
