@@ -20,7 +20,6 @@ from scenario.command import hfl
 import emulator
 from analysis.runs import load_run
 from emulator.errors import InputError
-from emulator.extend import CLOUD, LocalRule, MethodParams, Session, Steps, Tag, chosen_by_default, methods
 from emulator.files import read_json
 from emulator.kept import INDEX, KeptModels, ModelKeeper, kept_in
 from emulator.learning.lab import Lab
@@ -103,38 +102,8 @@ def test_a_run_that_was_cut_off_keeps_the_same(small: Small, tmp_path: Path, wor
     assert contents(tmp_path / "part") == contents(tmp_path / "whole")
 
 
-class Mixing(MethodParams):
-    """How clients train."""
-
-    local: LocalRule = chosen_by_default("sgd", "what a client does with a gradient")
-
-
-@pytest.fixture
-def _mixing(monkeypatch: pytest.MonkeyPatch) -> None:
-    methods.names()
-    monkeypatch.setattr(methods, "_plugins", dict(methods._plugins))
-
-    @methods.register("mixing", Mixing)
-    def mixing(session: Session, params: Mixing) -> Steps:
-        """All clients are under way at all times; what one sends is mixed into the model, and it gets what came of that."""
-        world, lab, model, over = session.world, session.lab, session.lab.initial(), False
-
-        def serve(client: int) -> Steps:
-            nonlocal model, over
-            while not over:
-                tag = Tag("model", session.rounds + 1)
-                work = session.train(client, model, params.local, tag.with_purpose("training"))
-                trained = yield from session.round_trip(client, CLOUD, work, tag)
-                if trained is not None and not over:
-                    model = lab.combine([model, trained.model], [0.75, 0.25])
-                    over = session.end_round(session.rounds + 1, model)
-
-        world.watch()
-        session.begin(model)
-        yield world.env.all_of([world.env.process(serve(client)) for client in range(8)])
-
-
-MIXING = ("method={kind: mixing, local: {epochs: 1, batch_size: 4, learning_rate: 0.1}}", "topology.edges=0")
+MIXING = ("method={preset: fedasync, local: {epochs: 1, batch_size: 4, learning_rate: 0.1}}", "topology.edges=0")
+BUFFERS = (MIXING[0].replace("fedasync", "fedbuff"), "topology.edges=0", "method.buffer=3", "method.at_work=6")
 CHAINS = (*ASYNC, "method.share=0.5")
 MIXED = "topology.devices={raspberry-pi-4b: 0.5, raspberry-pi-3b-plus: 0.5}"
 CUT = "faults=[{kind: slow-down, clients: [0, 1, 2], at: [%r s], factor: 30}]"
@@ -144,11 +113,11 @@ def metrics_of(folder: Path) -> bytes:
     return (folder / "metrics.csv").read_bytes()
 
 
-@pytest.mark.usefixtures("_mixing")
 @pytest.mark.parametrize(
     "method",
     [
         MIXING,
+        BUFFERS,
         CHAINS,
         (
             "method=fedasyncseq",
@@ -173,7 +142,6 @@ def test_where_the_order_of_arrivals_stays_nothing_is_trained(
     assert found["whatif"] == {"parts": None, "kept_models": []}
 
 
-@pytest.mark.usefixtures("_mixing")
 @pytest.mark.parametrize("method", [MIXING, CHAINS, (*CHAINS, "method.local.kind=scaffold"), ()])
 def test_where_it_differs_training_begins_at_a_kept_model(
     small: Small, tmp_path: Path, method: tuple[str, ...]
