@@ -209,6 +209,7 @@ CHANGES = [
     ("attacks={kind: label-flip, superclients: 1.0, clients: 1.0, swap: [[0, 2]]}", False),  # until there are groups
     ("method.sampling={kind: uniform, groups: 1}", False),
     ("method.participation=0.5", False),
+    ("method.selection={kind: oort, pacer_step: 1 s}", False),
     ("method.group_rounds=4", False),
     ("method.training=parallel", False),
     ("method.aggregation=stabilised", False),
@@ -264,6 +265,7 @@ INSTEAD = {  # what other keys say otherwise
     "topology.servers=[{name: left}, {name: right}]": ["topology.edges=null"],
     "topology.fleet=ten-devices": ["topology.clients=null"],
     "method.combination=median": ["method.group_operation=none"],
+    "method.selection={kind: oort, pacer_step: 1 s}": ["method.participation=0.5"],
     "method.tiers={region: {rounds: 2}}": [
         "topology.edges=null",
         "topology.tiers=[{name: region, count: 1}, {name: edge, count: 2}]",
