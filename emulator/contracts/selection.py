@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from emulator.conformance import Facts
 from emulator.contracts.values import Floats, process, short, whole
@@ -25,14 +26,14 @@ if TYPE_CHECKING:
 class Call:
     """What a server knows when it chooses clients.
 
-    ``candidates`` are those that are there, of whom ``count`` are wanted; with fewer than ``least`` the round is given up.
+    ``candidates`` are those that are there, ascending, of whom ``count`` are wanted; with fewer than ``least`` the round is given up.
     ``model`` is what those who are chosen will get, ``at`` how they will train and of how many bytes it is. ``turn`` tells
     several choices of a group in one round apart. ``rng`` is a stream of this choice alone.
     """
 
     server: str
     group: int
-    candidates: tuple[int, ...]
+    candidates: npt.NDArray[np.int64]
     count: int
     least: int
     model: Handle
@@ -117,8 +118,10 @@ class SelectionChoice(Chosen[Params, SelectorMaker, SelectionFacts]):
             chosen = [int(client) for client in found]
         except (TypeError, ValueError):
             raise self.broken(f"it must choose client numbers, and chooses {short(found)}") from None
-        if strangers := set(chosen) - set(call.candidates):
-            raise self.broken(f"it chooses client {min(strangers)}, who is no candidate")
+        places = np.searchsorted(call.candidates, chosen)
+        known = np.take(call.candidates, places, mode="clip") == chosen if len(call.candidates) else np.zeros(len(chosen), bool)
+        if not known.all():
+            raise self.broken(f"it chooses client {min(np.array(chosen)[~known])}, who is no candidate")
         if len(set(chosen)) < len(chosen):
             raise self.broken(f"it chooses a client twice: {short(chosen)}")
         if len(chosen) > call.count:

@@ -15,9 +15,11 @@ What is under way when the run ends, or at any round, is not in that round's byt
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from emulator.contracts.combining import ServerOptimiser
 from emulator.contracts.methods import GroupResult, MethodFacts, Patience, methods
@@ -39,7 +41,7 @@ from emulator.methods.versions import ARRIVALS, Arrival, VersionSlots
 from emulator.methods.waiting import gather
 from emulator.registry import NoParams, Scale
 from emulator.rng import stream
-from emulator.world.fleet import CLOUD, EDGE
+from emulator.world.fleet import CLOUD, EDGE, Numbers
 from emulator.world.meetings import operate, recover
 from emulator.world.world import Steps, StepsTo
 
@@ -130,7 +132,7 @@ def buffered(session: Session, params: BufferedParams) -> Steps:
     estimates = estimates_for(said, needs)
     selecting.learnt(said)
     meet = units.meet if params.meets else None
-    pool = units.pool = Pool(session, params, model, units.work, units.there, units.choose, units.note, meet)
+    pool = units.pool = Pool(session, params, model, units.work, units.choose, units.note, meet)
     cloud, formed = ServerOptimisers(session, params.server_optimiser), False
     for t in itertools.count(1):
         tries = itertools.count()
@@ -140,7 +142,7 @@ def buffered(session: Session, params: BufferedParams) -> Steps:
                 groups, formed = form(session, params, t, estimates), True
                 check_groups(session, params, groups, t)
                 units.optimisers.forget()
-                pool.serve(groups)
+                units.serve(groups)
                 yield from charge_formation(session, params.formation, groups, t, estimates)
                 continue
             back = next_return(session, next(tries), params.min_members)
@@ -169,27 +171,47 @@ class Units:
         self._operation = GroupOperationChoice("none", NoParams()) if params.meets else params.group_operation
         self._memory = RuleMemory(session.lab, params.local, session.scenario.topology.client_count)
         self._turns = 0
+        self._client: Numbers = np.zeros(0, np.int64)  # by unit, where they are single clients
+        self._number: dict[int, int] = {}  # of the unit that a client is
         self._given: set[int] = set()  # clients that got the model while they were chosen
 
-    def there(self, units: Sequence[Group]) -> Sequence[Group]:
-        """Those that can work now, with the members that are there; nobody where groups are to be formed anew."""
+    def serve(self, groups: Sequence[Group]) -> None:
+        """These are the units from now on."""
+        self.pool.serve(groups)
+        if self._params.singles:
+            self._client = np.full(max((each.number for each in groups), default=-1) + 1, -1)
+            self._client[[each.number for each in groups]] = [each.members[0] for each in groups]
+            self._number = {each.members[0]: each.number for each in groups}
+
+    def choose(self, idle: Numbers, count: int) -> StepsTo[Sequence[Group]]:
+        """So many of those that can work now: single clients as `selection` says, others at random; each with the members that
+        are there. Nobody where groups are to be formed anew."""
         if self.positions.changed():
             return []
-        return [unit for unit in (present(self._session, self._params, each) for each in units) if unit is not None]
+        units: Mapping[int, Group] = self.pool.units
+        if not self._session.world.all_present:
+            here = ((n, present(self._session, self._params, units[n])) for n in idle.tolist())
+            units = {n: unit for n, unit in here if unit is not None}
+            idle = np.fromiter(units, np.int64)
+        if len(idle) > count:
+            self._turns += 1
+            idle = yield from self._some(idle, count)
+        return [units[n] for n in idle.tolist()]
 
-    def choose(self, units: Sequence[Group], count: int) -> StepsTo[Sequence[Group]]:
-        """So many of them: single clients as `selection` says, others at random."""
-        session, version, self._turns = self._session, self.pool.versions, self._turns + 1
+    def _some(self, there: Numbers, count: int) -> StepsTo[Numbers]:
+        """So many of these units, by number."""
+        session, version = self._session, self.pool.versions
         if not self._params.singles:
             rng = stream(session.seed, "next unit", self._turns)
-            return [units[i] for i in sorted(rng.choice(len(units), count, replace=False))]
+            return there[np.sort(rng.choice(len(there), count, replace=False))]
         assert session.selecting is not None
-        of = {unit.members[0]: unit for unit in units}
-        at = self._rounds(version.number)[0]
-        chosen = yield from session.selecting.choose(CLOUD, 0, sorted(of), count, version.model, at, 1, self._turns)
+        candidates, at = self._client[there], self._rounds(version.number)[0]
+        if (candidates[1:] < candidates[:-1]).any():
+            candidates.sort()
+        chosen = yield from session.selecting.choose(CLOUD, 0, candidates, count, version.model, at, 1, self._turns)
         if session.selecting.how.sends_model and not session.wire.used:
             self._given.update(chosen)
-        return [of[client] for client in chosen]
+        return np.array([self._number[client] for client in chosen], np.int64)
 
     def work(self, unit: Group, model: Handle, version: int) -> StepsTo[GroupResult | None]:
         """A unit's way from a version of the model to its result."""

@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import simpy
 
 from emulator.contracts.methods import GroupResult
 from emulator.learning.recipes import Handle
 from emulator.methods.session import Session
 from emulator.methods.versions import Arrival, Versions, VersionSlots
+from emulator.world.fleet import Numbers
 from emulator.world.simpy_internals import happens_at, last_of_instant
 from emulator.world.world import Steps, StepsTo
 
@@ -28,10 +30,8 @@ MOST_LOST = 100  # units in a row from which nothing comes back: a version is ma
 
 # A unit's way from a version (a model, and its number) to its result; None where it is lost.
 Work = Callable[["Group", Handle, int], StepsTo[GroupResult | None]]
-# Those of the units that nobody has asked who are there now.
-There = Callable[[Sequence["Group"]], Sequence["Group"]]
-# At most so many of some units: those that are handed a version.
-Choose = Callable[[Sequence["Group"], int], StepsTo[Sequence["Group"]]]
+# Of the units that nobody has asked, by number: those that are handed a version, as they are now. They are there, and at most so many.
+Choose = Callable[[Numbers, int], StepsTo[Sequence["Group"]]]
 # What units do together that have trained, before the server gets their results; returns what arrives.
 Meet = Callable[[Sequence[Arrival]], StepsTo[Sequence[Arrival]]]
 
@@ -48,7 +48,6 @@ class Pool:
         how: VersionSlots,
         model: Handle,
         work: Work,
-        there: There,
         choose: Choose,
         note: Note,
         meet: Meet | None = None,
@@ -59,12 +58,11 @@ class Pool:
         self._session = session
         self._how = how
         self._work = work
-        self._there = there
         self._choose = choose
         self._meet = meet
         self._note = note
-        self._units: dict[int, Group] = {}
-        self._idle: set[int] = set()  # units that nobody has asked, and of which no result waits
+        self.units: dict[int, Group] = {}
+        self._idle = np.zeros(0, bool)  # by number: units that nobody has asked, and of which no result waits
         self._arrived: list[Arrival] = []
         self._meeting = 0  # how many meetings are under way
         self._met: list[Sequence[Arrival]] = []
@@ -75,8 +73,9 @@ class Pool:
 
     def serve(self, units: Iterable[Group]) -> None:
         """These are the units from now on. To be called where none is at work."""
-        self._units = {unit.number: unit for unit in units}
-        self._idle = set(self._units)
+        self.units = {unit.number: unit for unit in units}
+        self._idle = np.zeros(max(self.units, default=-1) + 1, bool)
+        self._idle[list(self.units)] = True
         self.versions.forget()
 
     def next_version(self) -> StepsTo[bool]:
@@ -103,7 +102,7 @@ class Pool:
         """The results that make a version now; None where it is not time yet. Throws away what is too stale."""
         for each in [arrival for arrival in self._arrived if self.versions.too_stale(arrival)]:
             self._arrived.remove(each)
-            self._idle.add(each.unit)
+            self._idle[each.unit] = True
             self._tell_of(each, 0.0, used=False)
         if self._met:
             return self._met.pop(0)
@@ -131,22 +130,19 @@ class Pool:
         taken = sorted(taken, key=lambda each: each.unit)
         if taken:
             self.came_back = True
-            model, weights = self.versions.made_of(taken, len(self._units))
+            model, weights = self.versions.made_of(taken, len(self.units))
             for each, weight in zip(taken, weights, strict=True):
                 self._tell_of(each, weight, used=True)
-                self._idle.add(each.unit)
+                self._idle[each.unit] = True
             self.versions.model = model
         self.versions.number += 1
 
     def _hand_out(self) -> Steps:
-        places = len(self._units) if self._how.at_work is None else self._how.at_work - len(self.busy)
-        if places <= 0 or not self._idle:
+        places = len(self.units) if self._how.at_work is None else self._how.at_work - len(self.busy)
+        if places <= 0 or not self._idle.any():
             return
-        chosen = self._there([self._units[number] for number in sorted(self._idle)])
-        if len(chosen) > places:
-            chosen = yield from self._choose(chosen, places)
-        for unit in chosen:
-            self._idle.discard(unit.number)
+        for unit in (yield from self._choose(np.flatnonzero(self._idle), places)):
+            self._idle[unit.number] = False
             self.busy[unit.number] = unit
             self._session.env.process(self._follow(unit))
 
@@ -157,10 +153,10 @@ class Pool:
         del self.busy[unit.number]
         if result is None:
             self._lost += 1
-            self._idle.add(unit.number)
+            self._idle[unit.number] = True
         else:
             self._lost = 0
-            home = self._units[unit.number].members
+            home = self.units[unit.number].members
             client = home[0] if len(home) == 1 else None
             self._arrived.append(Arrival(unit.number, client, version, model, result, self._session.world.now))
         self._tell()
@@ -170,7 +166,7 @@ class Pool:
         came = yield from meet(arrivals)
         self._meeting -= 1
         here = {each.unit for each in came}
-        self._idle |= {each.unit for each in arrivals} - here
+        self._idle[[each.unit for each in arrivals if each.unit not in here]] = True
         if came:
             self._met.append([replace(each, time_s=self._session.world.now) for each in came])
         else:
@@ -199,7 +195,7 @@ class Pool:
     def _returns(self) -> list[simpy.Event]:
         """When the next of those comes back who could be at work."""
         world = self._session.world
-        if world.all_present or not self._idle:
+        if world.all_present or not self._idle.any():
             return []
         if self._how.at_work is not None and len(self.busy) >= self._how.at_work:
             return []

@@ -8,6 +8,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
+
 from emulator.contracts.selection import Call, Report, SelectionChoice
 from emulator.contracts.values import Floats
 from emulator.learning.recipes import Handle
@@ -43,17 +46,17 @@ class Selecting:
         self,
         server: str,
         group: int,
-        candidates: Sequence[int],
+        candidates: Sequence[int] | npt.NDArray[np.int64],
         count: int,
         model: Handle,
         at: GroupRound,
         least: int = 1,
         turn: int = 0,
     ) -> StepsTo[tuple[int, ...]]:
-        """Those of these candidates who are to train this model, sorted: ``count``, or fewer; see `Call`."""
+        """Those of these candidates (ascending) who are to train this model, sorted: ``count``, or fewer; see `Call`."""
         again = (turn,) if turn else ()
         rng = stream(self._session.seed, "participation", at.round, group, *again)
-        call = Call(server, group, tuple(candidates), count, least, model, at, turn, rng)
+        call = Call(server, group, np.asarray(candidates, np.int64), count, least, model, at, turn, rng)
         chosen = yield from self.how.choose(self._selector, call)
         if SELECTIONS in self.how.plugin.facts.tables:
             self._note(call, chosen)
@@ -86,10 +89,11 @@ class Selecting:
     def _note(self, call: Call, chosen: Collection[int]) -> None:
         """Writes down who was chosen, and who was not although there."""
         place = {"round": call.at.round, "time_s": self._session.world.now, "group": call.group}
-        for client in call.candidates:
+        those = set(chosen)
+        for client in call.candidates.tolist():
             scores = self._selector.scores(client)
             known = {name: float(scores.get(name, math.nan)) for name in SCORES}
-            self._session.note(SELECTIONS.name, {**place, "client": client, "chosen": int(client in chosen), **known})
+            self._session.note(SELECTIONS.name, {**place, "client": client, "chosen": int(client in those), **known})
 
 
 class Hearing:

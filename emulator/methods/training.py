@@ -33,7 +33,7 @@ from emulator.registry import NoParams, Params, Scale
 from emulator.rng import stream
 from emulator.scenario.words import Count
 from emulator.world.batch import Work
-from emulator.world.fleet import CLOUD
+from emulator.world.fleet import CLOUD, Numbers
 from emulator.world.meetings import operate, recover
 from emulator.world.world import Steps, StepsTo
 
@@ -366,12 +366,12 @@ def asynchronous(
         found = [(client, one.model) for client, one in back.items()]
         return GroupResult(found[0][1], unit.members, int(samples[found[0][0]])) if found else None
 
-    def there(units: Sequence[Group]) -> Sequence[Group]:
-        present = set(world.present([unit.members[0] for unit in units], group.aggregator))
-        return [unit for unit in units if unit.members[0] in present]
-
-    def choose(units: Sequence[Group], count: int) -> StepsTo[Sequence[Group]]:
+    def choose(idle: Numbers, count: int) -> StepsTo[Sequence[Group]]:
         yield from ()
+        present = set(world.present([pool.units[n].members[0] for n in idle.tolist()], group.aggregator))
+        units = [pool.units[n] for n in idle.tolist() if pool.units[n].members[0] in present]
+        if len(units) <= count:
+            return units
         place = (at.round, group.number, at.group_round, pool.versions.number, len(trained))
         drawn = stream(session.seed, "next member", *place).choice(len(units), count, replace=False)
         return [units[i] for i in sorted(drawn)]
@@ -387,7 +387,6 @@ def asynchronous(
         params.model_copy(update={"buffer": None if params.every else enough}),
         model,
         work,
-        there,
         choose,
         note,
     )

@@ -57,7 +57,7 @@ def test_the_pacer_compares_each_window_with_the_one_before(gained: list[float],
 def asked(oort: Oort, at: GroupRound, candidates: range, count: int, seed: int) -> list[int]:
     """Whom it chooses in a round."""
     call = Call(
-        "cloud", 0, tuple(candidates), count, 1, Handle("model"), at, 0, stream(seed, "participation", at.round)
+        "cloud", 0, np.array(candidates), count, 1, Handle("model"), at, 0, stream(seed, "participation", at.round)
     )
     steps = oort.choose(call)
     with pytest.raises(StopIteration) as done:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from emulator.contracts.selection import Call, SelectionFacts, selections
 from emulator.grouping.sampling import draw
@@ -16,11 +17,14 @@ from emulator.world.world import StepsTo
 COUNTS = "label-counts"  # the estimator by which servers learn how many samples clients have
 
 
-def by_data_size(samples: np.ndarray, candidates: Sequence[int], count: int, rng: np.random.Generator) -> list[int]:
+def by_data_size(
+    samples: np.ndarray, candidates: npt.NDArray[np.int64], count: int, rng: np.random.Generator
+) -> list[int]:
     """So many clients, drawn without replacement with probabilities proportional to their ``samples`` [clients]."""
     with np.errstate(divide="ignore"):
-        log_weights = np.log(samples[list(candidates)].astype(np.float64))
-    return [candidates[i] for i in draw(log_weights, count, rng)]
+        log_weights = np.log(samples[candidates].astype(np.float64))
+    chosen: list[int] = candidates[draw(log_weights, count, rng)].tolist()
+    return chosen
 
 
 @selections.register("uniform", facts=SelectionFacts(by_chance=True, privacy=True))

@@ -162,11 +162,12 @@ class ByUtility(Selector):
 
     def _able(self, call: Call) -> list[int]:
         """The candidates without those who took part too often, as long as there are enough others."""
+        candidates: list[int] = call.candidates.tolist()
         if self.params.most_rounds is None:
-            return list(call.candidates)
-        times = {c: self.known[c].times if c in self.known else 0 for c in call.candidates}
-        able = [c for c in call.candidates if times[c] <= self.params.most_rounds]
-        worn = sorted((c for c in call.candidates if c not in set(able)), key=lambda c: times[c])
+            return candidates
+        times = {c: self.known[c].times if c in self.known else 0 for c in candidates}
+        able = [c for c in candidates if times[c] <= self.params.most_rounds]
+        worn = sorted((c for c in candidates if times[c] > self.params.most_rounds), key=lambda c: times[c])
         return able + worn[: max(0, call.count - len(able))]
 
     def _take_news(self) -> float:

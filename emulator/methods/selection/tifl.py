@@ -80,7 +80,7 @@ class Tifl(Selector):
         self._session, self._params = session, params
         self._likely = list(params.probabilities) or [1.0] * params.tiers
         self._credits = [math.inf if params.credits is None or not params.adaptive else params.credits] * params.tiers
-        self._tier_of: list[int] = []  # by client; those who did not answer in time are behind the last
+        self._tier_of = np.zeros(0, np.int64)  # by client; those who did not answer in time are behind the last
         self._reports: dict[int, Report] = {}
         self._current, self._latest, self._rounds = 0, -1, 0
         self._history: list[list[float]] = []  # the accuracies of all tiers, by round
@@ -88,18 +88,19 @@ class Tifl(Selector):
     def choose(self, call: Call) -> StepsTo[Sequence[int]]:
         """So many of a tier that is drawn."""
         yield from ()
-        if not self._tier_of:
-            self._tier_of = tiers_of(self.estimates[TIMES][:, 0], self._params)
+        if not len(self._tier_of):
+            self._tier_of = np.array(tiers_of(self.estimates[TIMES][:, 0], self._params))
         if call.at.round > self._latest:  # asynchronous groups may be rounds behind
             self._latest = call.at.round
             if self._params.adaptive:
                 self._adapt()
             self._rounds += 1
             self._current = self._drawn(call)
-        by_distance = sorted({self._tier_of[c] for c in call.candidates}, key=self._distance)
+        tiers = self._tier_of[call.candidates]
+        by_distance = sorted(np.unique(tiers).tolist(), key=self._distance)
         chosen: list[int] = []
         for tier in by_distance:
-            members = tuple(c for c in call.candidates if self._tier_of[c] == tier)
+            members = call.candidates[tiers == tier]
             some = min(len(members), call.count - len(chosen))
             chosen += call.rng.choice(members, some, replace=False).tolist()
         return chosen
@@ -149,7 +150,7 @@ class Tifl(Selector):
 
     def scores(self, client: int) -> Mapping[str, float]:
         """Its response time and its tier."""
-        return {"system": float(self.estimates[TIMES][client, 0]), "tier": self._tier_of[client]}
+        return {"system": float(self.estimates[TIMES][client, 0]), "tier": int(self._tier_of[client])}
 
 
 def tiers_of(seconds: np.ndarray, params: TiflParams) -> list[int]:
