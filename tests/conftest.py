@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 from scenario import command
 
@@ -22,6 +23,10 @@ from emulator.yamlfile import parse
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the tests run in as many processes as there are cores
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # begun in the background of a script: commands would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# How long an example takes says how busy the machine is; tests have time limits of their own.
+hypothesis.settings.register_profile("quiet", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("quiet")
 
 STUDY_S = 1800  # the limit of studies and benchmarks that have none of their own
 ERRORS = pytest.StashKey[int]()

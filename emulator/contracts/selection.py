@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 class Call:
     """What a server knows when it chooses clients.
 
-    ``candidates`` are those that are there, ascending, of whom ``count`` are wanted; with fewer than ``least`` the round is given up.
+    ``candidates`` are those that are there, ascending, of whom ``count`` are wanted; with fewer than ``least`` the round is
+    given up.
     ``model`` is what those who are chosen will get, ``at`` how they will train and of how many bytes it is. ``turn`` tells
     several choices of a group in one round apart. ``rng`` is a stream of this choice alone.
     """
@@ -118,8 +119,7 @@ class SelectionChoice(Chosen[Params, SelectorMaker, SelectionFacts]):
             chosen = [int(client) for client in found]
         except (TypeError, ValueError):
             raise self.broken(f"it must choose client numbers, and chooses {short(found)}") from None
-        places = np.searchsorted(call.candidates, chosen)
-        known = np.take(call.candidates, places, mode="clip") == chosen if len(call.candidates) else np.zeros(len(chosen), bool)
+        known = np.isin(np.array(chosen, np.int64), call.candidates)
         if not known.all():
             raise self.broken(f"it chooses client {min(np.array(chosen)[~known])}, who is no candidate")
         if len(set(chosen)) < len(chosen):

@@ -30,7 +30,7 @@ MOST_LOST = 100  # units in a row from which nothing comes back: a version is ma
 
 # A unit's way from a version (a model, and its number) to its result; None where it is lost.
 Work = Callable[["Group", Handle, int], StepsTo[GroupResult | None]]
-# Of the units that nobody has asked, by number: those that are handed a version, as they are now. They are there, and at most so many.
+# Of the units that nobody has asked, by number, those that are handed a version, as they are now: at most so many that are there.
 Choose = Callable[[Numbers, int], StepsTo[Sequence["Group"]]]
 # What units do together that have trained, before the server gets their results; returns what arrives.
 Meet = Callable[[Sequence[Arrival]], StepsTo[Sequence[Arrival]]]

@@ -18,12 +18,13 @@ COUNTS = "label-counts"  # the estimator by which servers learn how many samples
 
 
 def by_data_size(
-    samples: np.ndarray, candidates: npt.NDArray[np.int64], count: int, rng: np.random.Generator
+    samples: np.ndarray, candidates: Sequence[int] | npt.NDArray[np.int64], count: int, rng: np.random.Generator
 ) -> list[int]:
     """So many clients, drawn without replacement with probabilities proportional to their ``samples`` [clients]."""
+    those = np.asarray(candidates, np.int64)
     with np.errstate(divide="ignore"):
-        log_weights = np.log(samples[candidates].astype(np.float64))
-    chosen: list[int] = candidates[draw(log_weights, count, rng)].tolist()
+        log_weights = np.log(samples[those].astype(np.float64))
+    chosen: list[int] = those[draw(log_weights, count, rng)].tolist()
     return chosen
 
 
