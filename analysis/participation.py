@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from analysis.runs import ARRIVALS, SELECTIONS, Run
+from analysis.runs import SELECTIONS, Run
 from emulator.errors import InputError
 from emulator.ledger import COMPUTE, DONE
 
@@ -62,7 +62,7 @@ def figures(run: Run) -> dict[str, float]:
         "jain": jain(counts), "least": float(counts.min()), "median": float(np.median(counts)), "most": float(counts.max()),
         "never": float((counts == 0).mean()),
     }  # fmt: skip
-    if (run.folder / ARRIVALS).is_file():
+    if run.has_arrivals:
         stale = run.arrivals["staleness"]
         values = (stale.mean(), stale.quantile(OFTEN), stale.max(), (run.arrivals["used"] == 0).mean())
         found |= dict(zip(STALENESS, map(float, values), strict=True))

@@ -40,6 +40,7 @@ TRIALS = "trials.csv"
 RECOVERED = "recovered.csv"
 ATTACKERS = "attackers.csv"
 ARRIVALS = "arrivals.csv"
+GROUP_ARRIVALS = "group_arrivals.csv"
 SELECTIONS = "selections.csv"
 
 COMPLETE = "complete"
@@ -58,7 +59,7 @@ STABILITY_COLUMNS = ("round", "cluster", "layer", "stability", "weights_kept", "
 SIMILARITY_COLUMNS = ("round", "cluster", "layer", "client", "other", "cosine")
 TRIAL_COLUMNS = ("round", "cluster", "ripe", "purity")
 ATTACKER_COLUMNS = ("client", "group", "swaps")
-ARRIVAL_COLUMNS = ("round", "time_s", "group", "client", "from_round", "staleness", "weight", "used")
+ARRIVAL_COLUMNS = ("round", "time_s", "group", "client", "staleness", "weight", "used")
 SELECTION_COLUMNS = ("round", "time_s", "group", "client", "chosen")
 RECOVERED_COLUMNS = ("at", "round", "accuracy", "distance", "untrained", "own", "floor")
 USUAL = ("metrics", "energy", "groups", "groupings", "topology", "ledger")  # tables that any run may have
@@ -150,9 +151,21 @@ class Run:
 
     @cached_property
     def arrivals(self) -> pd.DataFrame:
-        """A row for each update that came to an asynchronous server; ``client`` is -1 where several clients made it."""
+        """A row for each update that came to an asynchronous server, the cloud or those of groups.
+
+        ``client`` is -1 where several clients made it.
+        """
         why = "its method is not asynchronous, or does not note what arrives"
-        return self._table(ARRIVALS, ARRIVAL_COLUMNS, why, optional=("client",))
+        return self._table(self._arrivals or ARRIVALS, ARRIVAL_COLUMNS, why, optional=("client",))
+
+    @property
+    def has_arrivals(self) -> bool:
+        """Whether updates came to a server one by one."""
+        return self._arrivals is not None
+
+    @property
+    def _arrivals(self) -> str | None:
+        return next((name for name in (ARRIVALS, GROUP_ARRIVALS) if (self.folder / name).is_file()), None)
 
     @cached_property
     def selections(self) -> pd.DataFrame:

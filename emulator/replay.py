@@ -225,7 +225,7 @@ def describe_trained(said: Mapping[str, Any]) -> str:
     if parts is None:
         return f"{made}, from kept models on" if kept else made
     begun = max((number for number in kept if number < parts["round"]), default=None)
-    since = "the beginning on: no model was kept before (output.keep_models)"
+    since = f"the beginning on: no model was kept before round {parts['round']} (output.keep_models)"
     return f"{Parting(**parts)}; {made}, from {since if begun is None else f'the models kept after round {begun} on'}"
 
 

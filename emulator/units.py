@@ -33,12 +33,17 @@ class Dimension:
     units: dict[str, float]
     example: str
 
+    @property
+    def article(self) -> str:
+        """What stands before its name."""
+        return "an" if self.name[0] in "aeiou" else "a"
+
     def parse(self, text: str) -> float:
         """The value of ``text`` in base units; raises ``ValueError`` with a message for the user."""
         match = _NUMBER.match(text)
         if match is None:
             raise ValueError(
-                f"'{_short(text)}' is not a {self.name}; write a number and a unit, such as '{self.example}'"
+                f"'{_short(text)}' is not {self.article} {self.name}; write a number and a unit, such as '{self.example}'"
             )
         number, unit = match.groups()
         if not unit:
@@ -136,8 +141,8 @@ class Quantity:
             bound = "must be greater than zero" if self.positive else "must not be negative"
             raise PydanticCustomError(
                 "quantity",
-                "{given}: a {name} here {bound}",
-                {**self._context(), "given": _short(str(given)), "bound": bound},
+                "{given}: {a} {name} here {bound}",
+                {**self._context(), "given": _short(str(given)), "bound": bound, "a": self.dimension.article},
             )
         return value
 

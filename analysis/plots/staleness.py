@@ -60,7 +60,8 @@ def plot(
     """Draws how stale updates were, in versions of the model that were made since their senders got one.
 
     The first panel has a line for each series of run folders (or runs), all seeds together: the share of the updates with at
-    most that staleness, those that were dropped included. A panel for each series (of several seeds the first) has the
+    most that staleness, those that were dropped included. Series whose servers wait for all whom they ask have none.
+    A panel for each series (of several seeds the first) has the
     mean staleness of what arrived in each of `BINS` equal parts of its time, by kind of device or by group. With a ``path`` the
     figure is also written there (PNG, SVG or PDF). Raises `InputError` as `analysis.series.as_series`, where a run has no
     arrivals, and where the path is no good.
@@ -69,7 +70,10 @@ def plot(
 
     if path is not None:
         check_path(path)
-    series = as_series(given)
+    everybody = as_series(given)
+    series = [each for each in everybody if each.first.has_arrivals] or everybody[
+        :1
+    ]  # of which it is said why it has none
     every = [pd.concat([run.arrivals for run in each.runs], ignore_index=True) for each in series]
     owned = [_owned(each.first, over_time) for each in series]
     owners = pd.concat([table["owner"] for table in owned]).value_counts().index.tolist()
@@ -82,6 +86,7 @@ def plot(
             lines |= _over_time(box, table, shown, len(series))
             if len(series) > 1 or each.note:
                 box.set_title(each.title, fontsize="medium")
+        shares |= {f"{each.label}: waits for all it asks": blank() for each in everybody if each not in series}
         highest = max(box.get_ylim()[1] for box in others)
         for box in others:
             box.set_ylim(0, highest)
@@ -106,10 +111,18 @@ def _owned(run: Run, over_time: str) -> pd.DataFrame:
     return table.assign(owner=table["client"].map(devices).fillna(groups))
 
 
-def _place(owner: str) -> tuple[bool, bool, int, str]:
-    """Devices stand in the order of their names, then groups in that of their numbers, and last the others."""
-    group = owner.startswith("group ")
-    return owner == OTHERS, group, int(owner.removeprefix("group ")) if group else 0, owner
+def blank() -> Artist:
+    """What stands in a legend before a line of text alone."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], linestyle="none")
+
+
+def _place(owner: str) -> tuple[bool, bool, str, int]:
+    """Devices stand in the order of their names and of the numbers behind them, then groups, and last the others."""
+    name, _, number = owner.rpartition(" ")
+    place = (name, int(number)) if number.isdigit() else (owner, 0)
+    return owner == OTHERS, owner.startswith("group "), *place
 
 
 def _shares(box: Axes, series: Sequence[Series], every: Sequence[pd.DataFrame]) -> dict[str, Artist]:

@@ -7,7 +7,8 @@ all of its clients, a tier of equally fast clients. A unit gets the latest versi
 
 Where units are single clients and there is a group operation, such as secure aggregation, it is one of those whose results fill
 a buffer: who has trained says so and waits, K of them do the operation together and send their masked models, and the cloud
-learns the sum alone. Each scales what it sends by its own share and staleness, which the cloud tells it.
+learns the sum alone. Each scales what it sends by its own share and staleness, which the cloud tells it when they meet: versions
+that are made until the sum arrives, of other buffers that meet meanwhile, do not count.
 
 What is under way when the run ends, or at any round, is not in that round's bytes and cost: they count what has ended.
 """
@@ -86,6 +87,8 @@ class BufferedParams(RoundSlots, VersionSlots):
                 f"'{self.local.kind}' has a memory that belongs to rounds in which all start from one model; take another",
             )
         yield from optimiser_refused("server_optimiser", self.server_optimiser, self.local)
+        if self.singles and self.training.plugin.facts.apart:
+            yield "training", f"'{self.training.kind}' is for groups, and units are single clients here; leave it out"
         if self.singles and self.participation < 1.0:
             yield "participation", "units are single clients here; say with 'at_work' how many work at once"
         if any(key in ("aggregator", "formation") for key, _ in found):
@@ -99,7 +102,8 @@ class BufferedParams(RoundSlots, VersionSlots):
         least, who = self.group_operation.least_members(self.enough), f"'{self.group_operation.kind}'"
         if self.every is not None:
             yield "every", f"those in a buffer do {who} together; give 'buffer', which says how many they are"
-        elif self.enough < least:
+        elif self.enough < max(2, least):
+            least = max(2, least)  # of one client the sum is its model
             yield "buffer", f"{who} needs {least} clients, and a buffer has {self.enough}; say {least} or more"
         if self.update == "latest":
             yield "update", f"with {who} the cloud sees sums of results alone; say 'mix' or 'add'"

@@ -86,6 +86,10 @@ def check_trained(session: Session, trained: bool, *keys: str) -> None:
     short = [f"'method.{key}.after'" for key in keys if getattr(params, key).after_s is not None]
     before = f" before {' or '.join(short)}" if short else ""
     message = f"nothing was trained: in no round (of {session.rounds}) did a model come back{before}"
+    needed = getattr(params, "min_members", 1)
+    if needed > 1:
+        least = f"{needed} models of a group, as 'method.min_members' asks for,"
+        message = f"nothing was trained: in no round (of {session.rounds}) did {least} come back{before}"
     if session.world.all_present:
         raise HflError(message)
     log.warning("%s", message)

@@ -122,7 +122,8 @@ class Pool:
         if self._meet is None or not taken:
             return taken
         self._meeting += 1
-        self._session.env.process(self._follow_meeting(self._meet, taken))
+        told = [replace(each, told=self.versions.staleness(each)) for each in taken]
+        self._session.env.process(self._follow_meeting(self._meet, told))
         return None
 
     def _make(self, taken: Sequence[Arrival]) -> None:

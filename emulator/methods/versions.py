@@ -91,7 +91,10 @@ class VersionSlots(Params):
 
 @dataclass(frozen=True)
 class Arrival:
-    """A result that a server has got from a unit: of which version it was made, and when it came."""
+    """A result that a server has got from a unit: of which version it was made, and when it came.
+
+    ``told`` is the staleness by which its client has scaled it before it was masked; None where the server scales it itself.
+    """
 
     unit: int
     client: int | None  # where the unit is a single one
@@ -99,6 +102,7 @@ class Arrival:
     start: Handle
     result: GroupResult
     time_s: float
+    told: int | None = None
 
 
 @dataclass
@@ -117,8 +121,8 @@ class Versions:
         self._first = self.model
 
     def staleness(self, arrival: Arrival) -> int:
-        """How many versions were made since the unit got its own."""
-        return self.number - arrival.version
+        """How many versions were made since the unit got its own, until now or until its client was told."""
+        return self.number - arrival.version if arrival.told is None else arrival.told
 
     def too_stale(self, arrival: Arrival) -> bool:
         """Whether a result is thrown away."""

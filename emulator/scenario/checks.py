@@ -30,6 +30,15 @@ from emulator.yamlfile import Path_
 from traces.content import DeviceMix, LatencyMatrix
 
 
+def without_effect(scenario: Scenario) -> Iterator[tuple[Path_, str]]:
+    """Pairs of a key that changes nothing in this scenario, and why: to be said to whoever changes it."""
+    devices = scenario.topology.devices
+    if isinstance(devices, MeasuredDevices) and devices.bandwidth:
+        why = "has no effect: 'topology.devices.bandwidth: true' gives each client the bandwidth of its device"
+        for way in ("up", "down"):
+            yield ("topology", "links", "access", way), f"{why}; say 'topology.devices.bandwidth: false' too"
+
+
 def problems(scenario: Scenario, training: bool = True) -> Iterator[tuple[Path_, str]]:
     """Pairs of a path in the scenario and what is wrong there.
 

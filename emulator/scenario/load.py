@@ -23,6 +23,8 @@ from emulator.scenario import checks, presets
 from emulator.scenario.schema import Scenario, name_of
 from emulator.yamlfile import Document, Mark, Path_
 
+SET = "--set"  # what places of changes begin with
+
 
 @dataclass(frozen=True)
 class Loaded:
@@ -178,6 +180,11 @@ def check(document: Document, training: bool = True) -> Loaded:
             for path, message in checks.problems(scenario, training)
         ]
         problems += [
+            document.problem(path, message)
+            for path, message in checks.without_effect(scenario)
+            if path in document.values and document.values[path].file.startswith(SET)
+        ]
+        problems += [
             document.problem(("output", "against", i), f"unknown preset '{name[:60]}'; {suggestion(name, presets.presets())}")
             for i, name in enumerate(scenario.output.against) if name not in presets.presets()
         ]  # fmt: skip
@@ -194,7 +201,7 @@ def override(document: Document, text: str) -> None:
 
 def parse_change(text: str) -> tuple[str, Document]:
     """The key of ``key.path=value`` and its value; raises `ScenarioError` where the text is not of this form."""
-    option = f"--set {text}"
+    option = f"{SET} {text}"
     here = Mark(option, 0, 0)
     key, equals, raw = text.partition("=")
     if not equals or not all(key.strip().split(".")):

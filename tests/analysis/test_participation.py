@@ -133,7 +133,11 @@ def test_staleness_by_run_and_over_time(folder: Path, tmp_path: Path) -> None:
 def test_what_a_run_does_not_know_is_said(folder: Path, tmp_path: Path) -> None:
     other = write_run(tmp_path / "b", [r for r in ROWS if r[0] != COMPUTE])
     with pytest.raises(InputError, match=r"has no arrivals\.csv: its method is not asynchronous"):
-        draw_folders("staleness", [folder, other], tmp_path / "x.png")
+        draw_folders("staleness", [other], tmp_path / "x.png")
+    assert legend(staleness.plot([folder, other]))[1:2] == ["fedavg (b): waits for all it asks"]
+    of_groups = ARRIVALS.replace("from_round", "group_round")
+    (other / "group_arrivals.csv").write_text(of_groups)
+    assert legend(staleness.plot([other]))[0].endswith("mean 1.5, 25 % dropped")
     with pytest.raises(InputError, match="no client trained in the run in"):
         draw_folders("participation", [other], tmp_path / "x.png")
     (folder / "energy.csv").unlink()

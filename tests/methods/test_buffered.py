@@ -279,6 +279,23 @@ def test_secure_aggregation_of_all_gives_the_same_models(small: Small) -> None:
     assert masked.metrics[-1]["cost_group_s"] > 0
 
 
+def test_masked_models_count_by_the_staleness_that_was_known_when_they_met(small: Small) -> None:
+    """Versions of other buffers that meet meanwhile come too late for who has scaled and masked its model already."""
+    secure = "method.group_operation={kind: secure-aggregation, a: 100 ms, b: 20 ms, c: 5 ms}"
+    speeds = "topology.devices={raspberry-pi-4b: 0.5, raspberry-pi-3b-plus: 0.5}"
+    session = played(asynchronous(small, "fedbuff", "method.buffer=2", secure, speeds, "stop.rounds=12"))
+    made_s = {row["round"]: row["time_s"] for row in session.metrics}
+    met = [row for row in session.world.ledger.rows if row.kind == GROUP_OPERATION]
+    names, later = session.world.fleet.client_names, 0
+    for row in session.tables["arrivals"]:
+        began_s = max(op.start_s for op in met if op.who == names[row["client"]] and op.end_s <= row["time_s"])
+        known = sum(1 for version, at_s in made_s.items() if 0 < version < row["round"] and at_s <= began_s)
+        assert row["staleness"] == known - row["from_round"]
+        assert row["weight"] == 0.5 * (row["staleness"] + 1) ** -0.5
+        later += row["round"] - 1 > known
+    assert later > 0
+
+
 # Asynchronous training inside groups.
 
 
@@ -307,6 +324,12 @@ def test_what_is_under_way_when_a_group_round_ends_is_cut_off_and_charged(small:
         ("fedasync", ("method.selection=by-data-size",), "needs an 'at_work', fewer than there are clients"),
         ("fedasync", ("method.participation=0.5",), "say with 'at_work' how many work at once"),
         ("semi-synchronous", ("method.group_operation=secure-aggregation",), "give 'buffer', which says"),
+        (
+            "fedbuff",
+            ("method.group_operation=secure-aggregation", "method.buffer=1"),
+            "'secure-aggregation' needs 2 clients, and a buffer has 1; say 2 or more",
+        ),
+        ("fedbuff", ("method.buffer=4", "method.training=asynchronous"), "'asynchronous' is for groups"),
         ("fedasync", ("method.update=latest",), "goes with 'update: mix' or 'add'"),
         ("fedasync", ("privacy={at: client, clip: 1.0, noise_multiplier: 1.0}",), "'buffered' does not go with 'privacy'"),
         ("async-edges", ("method.wait_for_members={kind: deadline, after: 9 s}",), "do not work in step"),

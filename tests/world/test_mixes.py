@@ -148,6 +148,16 @@ def test_what_the_files_lack_is_said_with_its_place(small: Small, tmp_path: Path
         small(f"topology.devices={{mix: {mix}, bandwidth: true}}", "topology.links.access.trace={file: lte-like}")
 
 
+def test_a_change_that_changes_nothing_is_refused(small: Small) -> None:
+    """Whoever asks what another uplink would do is not told that it makes no difference, where devices bring their own."""
+    measured = "topology.devices={mix: phone-mix, bandwidth: true}"
+    why = r"access.up: has no effect: 'topology.devices.bandwidth: true' gives each client the bandwidth of its device"
+    with pytest.raises(ScenarioError, match=why):
+        small(measured, "topology.links.access.up=2 Mbit/s")
+    small(measured, "topology.links.access.latency=2 ms", "topology.links.access.loss=0.1")
+    small(measured, "topology.devices.bandwidth=false", "topology.links.access.up=2 Mbit/s")
+
+
 def test_a_file_that_has_changed_is_read_again(small: Small, mix: Path) -> None:
     change = f"topology.devices={{mix: {mix}}}"
     assert {d.name for d in fleet_of(small(change)).client_devices} == {"slow", "plain", "fast"}
