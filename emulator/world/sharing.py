@@ -9,9 +9,9 @@ How it stays cheap:
 - Flows that cross the same links with others on them, and could go equally fast alone, always have the same rate. They form
   a *bundle* with one virtual clock, the bits that each member has been served since the bundle began; a flow ends when that
   clock reaches a value fixed at its start. A bundle of a thousand flows costs as much as one, but for a heap.
+- Bundles that the same link holds back share a clock too: see `emulator.world.levels`.
 - A link on which all flows could run at full speed holds nobody back, so a flow that comes or goes there changes no other
-  rate. Only where a link is too narrow for what crosses it are rates worked out anew, and only for the bundles that are
-  connected to it by such links.
+  rate.
 - A flow over links that nobody else uses is only an instant to wait for, until somebody joins it.
 - All flows that come and go at one instant are taken together.
 
@@ -33,7 +33,8 @@ from emulator.contracts.world import Transport
 from emulator.world.carriage import Carriage
 from emulator.world.cohorts import Cohorts
 from emulator.world.fleet import ClientRoutes, Leg
-from emulator.world.flows import NOTHING_BITS, Bundle, Flow, Link, LoneFlow, connected, max_min
+from emulator.world.flows import NOTHING_BITS, Bundle, Flow, Link, LoneFlow
+from emulator.world.levels import Levels, Share
 from emulator.world.links import Links
 from emulator.world.network import Instants, Known, Transfer
 from emulator.world.overtime import OverTime, next_not_zero
@@ -69,9 +70,10 @@ class SharedNetwork:
         self._new: list[Flow] = []
         self._dirty: dict[Link, None] = {}
         self._settling = False
-        # When bundles lose their next member; old versions are skipped.
-        self._ends: list[tuple[float, int, int, Bundle]] = []
-        self._moved: dict[Bundle, None] = {}  # whose next member ends at another instant than was noted
+        self._levels = Levels()
+        # When bundles, or links that hold some, lose their next member; old versions are skipped.
+        self._ends: list[tuple[float, int, int, Bundle | Share]] = []
+        self._versions = itertools.count(1)
         self._wakes_at = math.inf
         self._wake: simpy.Event | None = None  # the event of that instant
         self._cohorts = Cohorts(env, self)
@@ -242,18 +244,18 @@ class SharedNetwork:
         regroup |= dict.fromkeys(arrived)
         for flow in regroup:
             self._bundle_anew(flow, now)
-        self._work_out(now)
-        moved, self._moved = self._moved, {}
-        for bundle in moved:
-            self._schedule_end(bundle, now)
-        self._wake_up()
+        dirty, self._dirty = self._dirty, {}
+        for link in dirty:
+            self._levels.watch(link, now)
+        self._levels.settle(now)
+        self._schedule_ends(now)
 
     def _refresh(self, link: Link) -> None:
         """Reads a link's bandwidth where it changes over time, and makes sure to be there when it changes next."""
         if isinstance(link.capacity, float | int):
             return
         now = self._env.now
-        link.rate_bps = link.capacity.at(now)
+        link.go_at(link.capacity.at(now))
         if not link.watched:
             change = link.capacity.next_change(now) if link.rate_bps else next_not_zero(link.capacity, now)
             link.dead = link.rate_bps == 0 and change == math.inf
@@ -291,34 +293,36 @@ class SharedNetwork:
         if shared:
             narrowest_bps = min(link.rate_bps for link in shared)
             weight = self.carriage.weight(flow.factor, flow.round_trip_s, narrowest_bps)
-        key = (*(link.name for link in shared), cap_bps, weight)
+        key = (shared, cap_bps, weight)
         bundle = self._bundles.get(key)
+        new = bundle is None
         if bundle is None:
             bundle = self._bundles[key] = Bundle(next(self._numbers), key, shared, cap_bps, weight, now)
             for link in shared:
                 link.bundles[bundle] = None
         bundle.advance(now)
-        bundle.size += flow.count
         flow.bundle = bundle
         flow.ends_at = bundle.served_bits + left_bits
         heapq.heappush(bundle.heap, (flow.ends_at, flow.number, flow))
-        for link in shared:
-            link.demand_bps += cap_bps * flow.count
+        self._grow(bundle, flow.count, new)
+
+    def _grow(self, bundle: Bundle, count: int, new: bool = False) -> None:
+        """A bundle has so many members more, or less."""
+        for link in bundle.links:
+            link.demand += bundle.cap_units * count
             self._dirty[link] = None
-        if not shared or bundle.rate_bps == 0:
-            bundle.rate_bps = cap_bps
-        self._move(bundle)
+        if new:
+            self._levels.come(bundle, count, self._env.now)
+        else:
+            self._levels.grow(bundle, count)
 
     def _leave(self, flow: Flow) -> None:
         bundle = flow.bundle
         assert bundle is not None
         flow.bundle = None
-        bundle.size -= flow.count
-        for link in bundle.links:
-            link.demand_bps -= bundle.cap_bps * flow.count
-            self._dirty[link] = None
+        self._grow(bundle, -flow.count)
         if bundle.size == 0:
-            bundle.version += 1
+            bundle.version = 0
             del self._bundles[bundle.key]
             for link in bundle.links:
                 del link.bundles[bundle]
@@ -335,38 +339,35 @@ class SharedNetwork:
         for link in flow.links:
             del link.flows[flow]
             link.crossing -= flow.count
-            if not link.flows:
-                link.demand_bps = 0.0  # rounding does not add up over a run
 
-    def _work_out(self, now: float) -> None:
-        """New rates for every bundle that is connected by narrow links to a link that changed."""
-        seen: set[Bundle] = set()
-        dirty, self._dirty = self._dirty, {}
-        for start in dirty:
-            if not start.narrow and not start.was_narrow:
-                continue  # it held nobody back before and does not now
-            for bundle, rate_bps in max_min(connected(start, seen)).items():
-                if rate_bps != bundle.rate_bps:
-                    bundle.advance(now)
-                    bundle.rate_bps = rate_bps
-                    self._move(bundle)
-        for link in dirty:
-            link.was_narrow = link.narrow
+    def _schedule_ends(self, now: float) -> None:
+        """Notes when bundles lose their next members, where that is at another instant than was noted."""
+        levels = self._levels
+        moved, levels.moved = levels.moved, {}
+        for bundle in moved:
+            bundle.version = 0
+            if bundle.size:
+                bundle.version = next(self._versions)
+                bundle.advance(now)
+                if bundle.holder is None:
+                    self._note_end(bundle, bundle, now)
+                else:
+                    bundle.holder.note_end(bundle)
+                    levels.turned[bundle.holder] = None
+        turned, levels.turned = levels.turned, {}
+        for share in turned:
+            share.version = next(self._versions)
+            first = share.first()
+            if first is not None:
+                first.advance(now)
+                self._note_end(share, first, now)
+        self._wake_up()
 
-    def _move(self, bundle: Bundle) -> None:
-        """The bundle's next member does not end when it was noted to; when it does is noted once all of this instant is known."""
-        bundle.version += 1
-        self._moved[bundle] = None
-
-    def _schedule_end(self, bundle: Bundle, now: float) -> None:
-        """Notes when the bundle's next member ends."""
-        while bundle.heap and bundle.heap[0][2].bundle is not bundle:
-            heapq.heappop(bundle.heap)
-        bundle.version += 1
-        if bundle.heap and bundle.rate_bps > 0:
-            left_bits = max(0.0, bundle.heap[0][0] - bundle.served_bits)
+    def _note_end(self, owner: Bundle | Share, bundle: Bundle, now: float) -> None:
+        rate_bps = bundle.rate_bps
+        if rate_bps > 0:
             # Of several that end together the oldest comes first.
-            heapq.heappush(self._ends, (now + left_bits / bundle.rate_bps, bundle.number, bundle.version, bundle))
+            heapq.heappush(self._ends, (now + bundle.left_bits() / rate_bps, bundle.number, owner.version, owner))
 
     def _wake_up(self) -> None:
         """Makes sure to be there when the next flow ends."""
@@ -384,19 +385,23 @@ class SharedNetwork:
         now = self._env.now
         self._wakes_at = math.inf
         horizon = now + 4 * math.ulp(now)  # the clock may have been set a rounding short of what was due
+        due: list[Bundle] = []
         while self._ends and (self._ends[0][0] <= horizon or self._ends[0][2] != self._ends[0][3].version):
-            _, _, version, bundle = heapq.heappop(self._ends)
-            if version != bundle.version:
-                continue
+            _, _, version, owner = heapq.heappop(self._ends)
+            if version == owner.version:
+                due += [owner] if isinstance(owner, Bundle) else owner.due(now)
+                if isinstance(owner, Share):
+                    self._levels.turned[owner] = None
+        for bundle in sorted(due, key=lambda bundle: bundle.number):
             bundle.advance(now)
-            due_bits = bundle.heap[0][0]
-            bundle.served_bits = max(bundle.served_bits, due_bits)
+            if bundle.size:
+                bundle.served_bits = max(bundle.served_bits, bundle.next_end())
             while bundle.heap and bundle.heap[0][0] <= bundle.served_bits + NOTHING_BITS:
                 flow = heapq.heappop(bundle.heap)[2]
                 if flow.bundle is bundle:
                     self._end(flow)
-            if bundle.size:
-                self._schedule_end(bundle, now)
+            self._levels.moved[bundle] = None
         if self._dirty:
-            self._settle_soon()
-        self._wake_up()
+            self._settle_soon()  # which notes when others end
+        else:
+            self._schedule_ends(now)
