@@ -21,7 +21,7 @@ import heapq
 import math
 from collections.abc import Iterable
 
-from emulator.world.flows import LEVEL, NOTHING_BITS, Bundle, Link
+from emulator.world.flows import LEVEL, Bundle, Link
 
 
 class Part:
@@ -107,20 +107,30 @@ class Share:
         self.advance(now)
         found: list[Bundle] = []
         while (first := self.first()) is not None:
-            self.clock_bits = max(self.clock_bits, self.ends[0][0]) if not found else self.clock_bits
-            if (self.ends[0][0] - self.clock_bits) * first.weight > NOTHING_BITS:
-                break
+            ends_at = self.ends[0][0]
+            if not found:
+                self.clock_bits = max(self.clock_bits, ends_at)
+            elif ends_at - self.clock_bits > 4 * (self.level * math.ulp(now) + math.ulp(ends_at)):
+                break  # not the same instant but for rounding
             found.append(first)
             first.version = 0
         return found
 
-    def wanted(self) -> float:
-        """The level at which those that it holds fill it; above or below all others where it holds nobody."""
+    def wanted(self, who: Bundle | Share | None = None) -> float:
+        """The level at which those that it holds fill it; above or below all others where it holds nobody.
+
+        With others, if it held these too: a bundle that nobody holds, or all bundles that another one does.
+        """
         if not self.link.narrow:
             return math.inf
-        left = self.link.room - self.load
-        if self.held:
-            return left / self.held / LEVEL
+        left, held = self.link.room - self.load, self.held
+        if isinstance(who, Bundle):
+            left, held = left + who.size * who.cap_units, held + who.size * who.weight_units
+        elif who is not None:
+            part = self.others[who]
+            left, held = left + part.weight * part.level, held + part.weight
+        if held:
+            return left / held / LEVEL
         return math.inf if left >= 0 else -math.inf
 
     def highest(self) -> tuple[float, Bundle | Share] | None:
@@ -235,7 +245,7 @@ class Levels:
             if not link.narrow:
                 return
             self._shares += 1
-            share = link.share = Share(link, self._shares, now)
+            share = link.share = Share(link, -self._shares, now)  # bundles have other numbers
             for bundle in link.bundles:
                 bundle.shares.append(share)
                 share.enter(bundle)
@@ -280,7 +290,10 @@ class Levels:
                 return
         level = share.wanted()
         while (highest := share.highest()) is not None and highest[0] > level:
-            who = highest[1]
+            theirs, who = highest
+            if share.wanted(who) >= theirs:  # they fill it and are full themselves, but for rounding: they may stay
+                level = theirs if share.held else math.inf
+                break
             for bundle in [who] if isinstance(who, Bundle) else list(share.others[who].bundles):
                 self._move(bundle, share)
             level = share.wanted()
@@ -327,6 +340,7 @@ class Levels:
                 if other.load <= other.link.room:
                     other.loosen([share])
                 else:
+                    other.guarded = False
                     self._look_at(other)
 
     def _home(self, bundle: Bundle, but: Share | None = None) -> Share | None:
