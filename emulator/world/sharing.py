@@ -401,7 +401,7 @@ class SharedNetwork:
                 if flow.bundle is bundle:
                     self._end(flow)
             self._levels.moved[bundle] = None
-        if self._dirty:
+        if self._dirty and self._env.peek() == now:
             self._settle_soon()  # which notes when others end
-        else:
-            self._schedule_ends(now)
+        elif not self._settling:
+            self._settle()
