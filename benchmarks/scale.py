@@ -10,9 +10,9 @@ told to the servers, groups, the round, and the ledger's file. Clients of four k
 ten or more with secure aggregation; the clients of an edge share its cell, and its groups its backhaul, max-min fairly. Facts
 about the model are remembered from a command before, which is not counted.
 
-In the world `port` the cloud's own link, of 20 kbit/s a client, is too narrow for all edges that send at once. In `different` every client
-has its own device, bandwidths and latency, in cells. In `tree` there are five tiers of servers between the cloud and such clients, each
-server with a link of its own, and groups at the lowest tier send their models over all of them.
+In the world `port` the cloud's own link, of 20 kbit/s a client, is too narrow for all edges that send at once. In `different`
+every client has its own device, bandwidths and latency, in cells. In `tree` there are five tiers of servers between the cloud
+and such clients, each server with a link of its own, and groups at the lowest tier send their models over all of them.
 
 The aims, on two cores: 100,000 clients on 1,000 edges in under 12 s; a million in under 3 minutes and 6 GB; time grows no
 faster than n log n.

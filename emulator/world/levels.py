@@ -1,18 +1,18 @@
 """Max-min fair rates of flows that come and go, worked out for what changed alone.
 
-Rates are max-min fair when every link that is full has a *level*, the rate that it leaves to a flow of weight 1, and every flow goes at
-the lowest level on its way, or at its own limit where that is lower. That link *holds* it. A link's level is what its
-bandwidth leaves beside flows that are held elsewhere, over the weights of those that it holds.
+Rates are max-min fair when every full link has a *level*, the rate that it leaves to a flow of weight 1, and every flow goes at
+the lowest level on its way, or at its own limit where that is lower. The link of that level *holds* it. A link's level is what
+flows that are held elsewhere leave of its bandwidth, over the weights of those that it holds.
 
-- The flows that a link holds share its clock, the bits that it has served to a flow of weight 1. When its level changes, the
-  bandwidth of a thousand of them does, and nothing is touched but the clock's speed.
-- A level depends on lower ones alone. So what changed is worked out from the lowest level upwards. A link takes flows from links
-  with a higher level and from those whose own limit is above its level, and gives those back whose own limit is below it.
-- A link that is not full and could be (it holds nobody) is looked at only when somebody else's level rises above a guard, up to
-  which it cannot get full, or when flows on it come, go or change hands.
+- The flows that a link holds share its clock, the bits that it has served to a flow of weight 1. When its level changes, so
+  does the rate of a thousand flows, and nothing is touched but the speed of the clock.
+- A link takes flows from links of a higher level and those whose own limit is above its level, and gives back those whose own
+  limit is below it. Its level depends on lower ones alone, so that whoever is told of a change comes to rest with all others.
+- A link that is not full holds nobody. If it could be full, it is looked at when flows on it come, go or change hands, and when
+  a level at which flows on it are held rises above a guard, up to which it cannot get full.
 
-Loads and levels are added up as whole numbers and a level is rounded once, when it is divided, so that levels depend on who is there
-alone, never on the order in which they came.
+Loads and levels are added up as whole numbers, and a level is rounded once, when it is divided, so that levels depend on who is
+there, not on the order in which they came. Among links that are full at the same level, a rounding may tell who holds a flow.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Part:
 class Share:
     """What is known of a link that has been too narrow for the flows on it.
 
-    ``level`` is infinite while it holds nobody. ``load`` is what is held elsewhere, each part at the level at which it is counted:
-    the true one where the link holds somebody, and a guard above it where it does not.
+    ``level`` is infinite while it holds nobody. ``load`` is what is held elsewhere, each part at the level at which it is
+    counted: the true one where the link holds somebody, and a guard above it where it does not.
     """
 
     __slots__ = (

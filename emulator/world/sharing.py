@@ -32,9 +32,10 @@ from simpy.events import EventPriority
 from emulator.contracts.world import Transport
 from emulator.world.carriage import Carriage
 from emulator.world.cohorts import Cohorts
+from emulator.world.due import Due
 from emulator.world.fleet import ClientRoutes, Leg
 from emulator.world.flows import NOTHING_BITS, Bundle, Flow, Link, LoneFlow
-from emulator.world.levels import Levels, Share
+from emulator.world.levels import Levels
 from emulator.world.links import Links
 from emulator.world.network import Instants, Known, Transfer
 from emulator.world.overtime import OverTime, next_not_zero
@@ -71,11 +72,7 @@ class SharedNetwork:
         self._dirty: dict[Link, None] = {}
         self._settling = False
         self._levels = Levels()
-        # When bundles, or links that hold some, lose their next member; old versions are skipped.
-        self._ends: list[tuple[float, int, int, Bundle | Share]] = []
-        self._versions = itertools.count(1)
-        self._wakes_at = math.inf
-        self._wake: simpy.Event | None = None  # the event of that instant
+        self._due = Due(env, self._levels, self._finish_flows)
         self._cohorts = Cohorts(env, self)
 
     def transfer(self, route: Sequence[Leg], size_bytes: int) -> simpy.Event:
@@ -147,8 +144,9 @@ class SharedNetwork:
         round_trip_s: float = 0.0,
     ) -> Flow:
         """Puts a flow on links, now. It may stand for several transfers, each with a link of its own beside these."""
-        done = self._env.event()
-        flow = Flow(next(self._numbers), links, size_bits, done, count, own_bps, ended, factor, round_trip_s)
+        flow = Flow(
+            next(self._numbers), links, size_bits, self._env.event(), count, own_bps, ended, factor, round_trip_s
+        )
         if size_bits == 0:
             flow.done.succeed(True)
             return flow
@@ -248,7 +246,7 @@ class SharedNetwork:
         for link in dirty:
             self._levels.watch(link, now)
         self._levels.settle(now)
-        self._schedule_ends(now)
+        self._due.note()
 
     def _refresh(self, link: Link) -> None:
         """Reads a link's bandwidth where it changes over time, and makes sure to be there when it changes next."""
@@ -287,11 +285,14 @@ class SharedNetwork:
                 self._end(flow)
                 return
             self._leave(flow)
-        shared = tuple(link for link in flow.links if link.crossing > 1)
-        cap_bps = min(flow.own_bps, *(link.rate_bps for link in flow.links))
-        weight = 1.0
+        shared, cap_bps, narrowest_bps, weight = flow.links, flow.own_bps, math.inf, 1.0
+        for link in flow.links:
+            cap_bps = min(cap_bps, link.rate_bps)
+            if link.crossing > 1:
+                narrowest_bps = min(narrowest_bps, link.rate_bps)
+            else:
+                shared = tuple([each for each in flow.links if each.crossing > 1])
         if shared:
-            narrowest_bps = min(link.rate_bps for link in shared)
             weight = self.carriage.weight(flow.factor, flow.round_trip_s, narrowest_bps)
         key = (shared, cap_bps, weight)
         bundle = self._bundles.get(key)
@@ -340,59 +341,10 @@ class SharedNetwork:
             del link.flows[flow]
             link.crossing -= flow.count
 
-    def _schedule_ends(self, now: float) -> None:
-        """Notes when bundles lose their next members, where that is at another instant than was noted."""
-        levels = self._levels
-        moved, levels.moved = levels.moved, {}
-        for bundle in moved:
-            bundle.version = 0
-            if bundle.size:
-                bundle.version = next(self._versions)
-                bundle.advance(now)
-                if bundle.holder is None:
-                    self._note_end(bundle, bundle, now)
-                else:
-                    bundle.holder.note_end(bundle)
-                    levels.turned[bundle.holder] = None
-        turned, levels.turned = levels.turned, {}
-        for share in turned:
-            share.version = next(self._versions)
-            first = share.first()
-            if first is not None:
-                first.advance(now)
-                self._note_end(share, first, now)
-        self._wake_up()
-
-    def _note_end(self, owner: Bundle | Share, bundle: Bundle, now: float) -> None:
-        rate_bps = bundle.rate_bps
-        if rate_bps > 0:
-            # Of several that end together the oldest comes first.
-            heapq.heappush(self._ends, (now + bundle.left_bits() / rate_bps, bundle.number, owner.version, owner))
-
-    def _wake_up(self) -> None:
-        """Makes sure to be there when the next flow ends."""
-        while self._ends and self._ends[0][2] != self._ends[0][3].version:
-            heapq.heappop(self._ends)
-        if self._ends and self._ends[0][0] < self._wakes_at:
-            self._wakes_at = self._ends[0][0]
-            self._wake = self._env.timeout(max(0.0, self._wakes_at - self._env.now))
-            self._wake.callbacks.append(self._finish_flows)
-
-    def _finish_flows(self, wake: simpy.Event) -> None:
-        """Ends every flow that is due now."""
-        if wake is not self._wake:
-            return  # something else was due earlier, and what this one was for has another one since
+    def _finish_flows(self, due: list[Bundle]) -> None:
+        """Ends the next flow of each of these bundles, and all that end with it."""
         now = self._env.now
-        self._wakes_at = math.inf
-        horizon = now + 4 * math.ulp(now)  # the clock may have been set a rounding short of what was due
-        due: list[Bundle] = []
-        while self._ends and (self._ends[0][0] <= horizon or self._ends[0][2] != self._ends[0][3].version):
-            _, _, version, owner = heapq.heappop(self._ends)
-            if version == owner.version:
-                due += [owner] if isinstance(owner, Bundle) else owner.due(now)
-                if isinstance(owner, Share):
-                    self._levels.turned[owner] = None
-        for bundle in sorted(due, key=lambda bundle: bundle.number):
+        for bundle in due:
             bundle.advance(now)
             if bundle.size:
                 bundle.served_bits = max(bundle.served_bits, bundle.next_end())
@@ -400,8 +352,7 @@ class SharedNetwork:
                 flow = heapq.heappop(bundle.heap)[2]
                 if flow.bundle is bundle:
                     self._end(flow)
-            self._levels.moved[bundle] = None
         if self._dirty and self._env.peek() == now:
-            self._settle_soon()  # which notes when others end
+            self._settle_soon()
         elif not self._settling:
-            self._settle()
+            self._settle()  # nothing else happens at this instant

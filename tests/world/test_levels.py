@@ -248,7 +248,9 @@ def test_edges_behind_a_narrow_port_take_a_few_steps_for_each_that_comes_or_goes
     chance = random.Random(1)
     sizes = {}
     for edges in (50, 500):
-        flows = [Sent(0.0, [leg(f"back-{e}", 10), leg("port", edges)], chance.randint(MB, 2 * MB)) for e in range(edges)]
+        flows = [
+            Sent(0.0, [leg(f"back-{e}", 10), leg("port", edges)], chance.randint(MB, 2 * MB)) for e in range(edges)
+        ]
         flows += [
             Sent(chance.uniform(0.0, 20.0), [leg(f"back-{e}", 10), leg("port", edges)], chance.randint(MB, 2 * MB))
             for e in range(edges)
