@@ -228,9 +228,19 @@ class SharedNetwork:
         """Takes in all that came and went at this instant, and gives every flow that it touches its new rate."""
         self._settling = False
         now = self._env.now
+        if self._new:
+            self._take_in(now)
+        dirty, self._dirty = self._dirty, {}
+        for link in dirty:
+            self._levels.watch(link, now)
+        self._levels.settle(now)
+        self._due.note()
+
+    def _take_in(self, now: float) -> None:
+        """Puts the flows of this instant into bundles, and those that they find alone on a link into others."""
         arrived, self._new = self._new, []
         regroup: dict[Flow, None] = {}
-        for link in dict.fromkeys(link for flow in arrived for link in flow.links):
+        for link in dict.fromkeys([link for flow in arrived for link in flow.links]):
             self._refresh(link)
             if link.crossing == 1:  # its flow is no longer alone on it: it belongs to another bundle now
                 regroup |= link.flows
@@ -242,11 +252,6 @@ class SharedNetwork:
         regroup |= dict.fromkeys(arrived)
         for flow in regroup:
             self._bundle_anew(flow, now)
-        dirty, self._dirty = self._dirty, {}
-        for link in dirty:
-            self._levels.watch(link, now)
-        self._levels.settle(now)
-        self._due.note()
 
     def _refresh(self, link: Link) -> None:
         """Reads a link's bandwidth where it changes over time, and makes sure to be there when it changes next."""
