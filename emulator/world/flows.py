@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -14,11 +15,17 @@ from emulator.world.overtime import OverTime
 if TYPE_CHECKING:
     from emulator.world.levels import Share
 
-SLACK = 1e-9  # relative: what a sum of rates may exceed a bandwidth by rounding alone
-# Loads, levels and weights are counted in whole numbers of these parts of a bit/s (and of 1), so that their sums are exact.
-WEIGHT, LEVEL = 2.0**30, 2.0**60
-LOAD = WEIGHT * LEVEL
+SLACK = 10**9  # by which part a sum of rates may exceed a bandwidth by rounding alone
+# Weights, levels and loads are counted in parts of 2 to the power of minus so many, so that their sums are exact.
+WEIGHT, LEVEL = 30, 60
+LOAD = WEIGHT + LEVEL
+_LARGE = 1e200
 NOTHING_BITS = 0.01  # equal flows end together: what rounding sets apart by less than this is one instant
+
+
+def in_parts(value: float, power: int) -> int:
+    """A value that is not negative, in parts of 2 to the power of minus ``power``."""
+    return int(value * 2.0**power) if value < _LARGE else int(value) << power
 
 
 class Flow:
@@ -112,8 +119,8 @@ class Link:
     def go_at(self, rate_bps: float) -> None:
         """Sets its bandwidth."""
         self.rate_bps = rate_bps
-        self.room = int(rate_bps * LOAD)
-        self.most = int(rate_bps * (1 + SLACK) * LOAD)  # what it takes for all to go at full speed
+        self.room = in_parts(rate_bps, LOAD)
+        self.most = self.room + self.room // SLACK  # what it takes for all to go at full speed
 
     @property
     def free(self) -> bool:
@@ -201,8 +208,8 @@ class Bundle:
         self.links = links  # those with others on them
         self.cap_bps = cap_bps
         self.weight = weight  # of each member
-        self.limit = cap_bps / weight  # the level above which it goes at its own limit
-        self.cap_units, self.weight_units = int(cap_bps * LOAD), int(weight * WEIGHT)
+        self.limit = min(cap_bps / weight, sys.float_info.max)  # the level above which it goes at its own limit
+        self.cap_units, self.weight_units = in_parts(cap_bps, LOAD), in_parts(weight, WEIGHT)
         self.heap: list[tuple[float, int, Flow]] = []
         self.size = 0  # transfers
         self.holder: Share | None = None

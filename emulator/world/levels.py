@@ -21,7 +21,7 @@ import heapq
 import math
 from collections.abc import Iterable
 
-from emulator.world.flows import LEVEL, Bundle, Link
+from emulator.world.flows import LEVEL, Bundle, Link, in_parts
 
 
 class Part:
@@ -130,7 +130,7 @@ class Share:
             part = self.others[who]
             left, held = left + part.weight * part.level, held + part.weight
         if held:
-            return left / held / LEVEL
+            return left / (held << LEVEL)
         return math.inf if left >= 0 else -math.inf
 
     def highest(self) -> tuple[float, Bundle | Share] | None:
@@ -327,7 +327,7 @@ class Levels:
     def _set(self, share: Share, level: float) -> None:
         share.advance(self._now)
         share.level = level
-        share.units = int(level * LEVEL) if level < math.inf else 0
+        share.units = in_parts(level, LEVEL) if level < math.inf else 0
         self.turned[share] = None
         for follower in share.followers:
             follower.count_anew(share)

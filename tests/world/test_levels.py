@@ -134,6 +134,19 @@ def test_rates_do_not_depend_on_what_was_there_before_nor_on_the_order_of_coming
     assert [b.rate_bps for b in fresh.bundles] == [b.rate_bps for b in there]  # bit for bit
 
 
+@pytest.mark.parametrize("bps", [1e-3, 1.0, 1e15, 1e305])
+def test_bandwidths_of_any_size_are_shared(bps: float) -> None:
+    env = simpy.Environment()
+    network = SharedNetwork(env, stream(0, "jitter"))
+    legs = [Leg(f"own-{i}", "a", "b", "", bps * part, 0.0) for i, part in enumerate((0.125, 0.5, 1.0))]
+    flows = [network.send([own, Leg("all", "a", "b", "", bps, 0.0)], 1) for own in legs]
+    env.step()
+    # The first has what its own link carries; the others share the rest.
+    assert [network.rate_bps(flow) / bps for flow in flows] == [0.125, 0.4375, 0.4375]
+    env.run()
+    assert env.now == pytest.approx(64 / bps, rel=1e-12)  # 8 bits at an eighth
+
+
 def tree_of(chance: random.Random) -> tuple[list[list[str]], dict[str, StepFunction]]:
     """Routes between nodes of a random tree, up, down and across, and its links' bandwidths over time, with outages."""
     parents = [-1] + [chance.randrange(node) for node in range(1, chance.randint(3, 9))]
