@@ -90,7 +90,7 @@ class Share:
 
     def note_end(self, bundle: Bundle) -> None:
         """Notes when a bundle that it holds loses its next member, as of now."""
-        if len(self.ends) > 4 * len(self.link.bundles) + 64:  # most are out of date
+        if len(self.ends) > self._many:  # most are out of date
             self.ends = [end for end in self.ends if end[2] == end[3].version]
             heapq.heapify(self.ends)
         ends_at = self.clock_bits + bundle.left_bits() / bundle.weight
@@ -166,15 +166,28 @@ class Share:
         self.add(bundle, bundle.size)
         holder = bundle.holder
         if holder is self:
-            heapq.heappush(self.high, (bundle.limit, bundle.number, bundle))
+            if len(self.high) > self._many:  # most are out of date
+                self.high = [(b.limit, b.number, b) for b in self.link.bundles if b.holder is self]
+                heapq.heapify(self.high)
+            else:
+                heapq.heappush(self.high, (bundle.limit, bundle.number, bundle))
         elif holder is None:
-            if len(self.low) > 4 * len(self.link.bundles) + 64:  # most are out of date
-                self.low = [(-b.limit, b.number, b) for b in self.link.bundles if b.holder is None and b is not bundle]
-                self.low += [(-other.level, other.number, other) for other in self.others]
-                heapq.heapify(self.low)
-            heapq.heappush(self.low, (-bundle.limit, bundle.number, bundle))
+            self.note_level(bundle.limit, bundle)
         else:
             self.others[holder].bundles[bundle] = None
+
+    @property
+    def _many(self) -> int:
+        return 4 * len(self.link.bundles) + 64
+
+    def note_level(self, level: float, who: Bundle | Share) -> None:
+        """Notes at which level somebody is held elsewhere."""
+        if len(self.low) > self._many:  # most are out of date
+            self.low = [(-b.limit, b.number, b) for b in self.link.bundles if b.holder is None]
+            self.low += [(-other.level, other.number, other) for other in self.others]
+            heapq.heapify(self.low)
+        else:
+            heapq.heappush(self.low, (-level, who.number, who))
 
     def leave(self, bundle: Bundle) -> None:
         """A bundle is about to be held by somebody else."""
@@ -195,9 +208,9 @@ class Share:
         """Makes sure to be told of the level of somebody who holds some of its bundles."""
         if self.level < math.inf:
             other.followers[self] = None
-            heapq.heappush(self.low, (-other.level, other.number, other))
+            self.note_level(other.level, other)
         else:
-            if len(other.guards) > 4 * len(other.link.bundles) + 64:  # most are out of date
+            if len(other.guards) > other._many:  # most are out of date
                 other.guards = [g for g in set(other.guards) if g[2].guards_at(other, g[0])]
                 heapq.heapify(other.guards)
             heapq.heappush(other.guards, (part.level, self.number, self))
@@ -331,7 +344,7 @@ class Levels:
         self.turned[share] = None
         for follower in share.followers:
             follower.count_anew(share)
-            heapq.heappush(follower.low, (-level, share.number, share))
+            follower.note_level(level, share)
             self._look_at(follower)
         while share.guards and share.guards[0][0] < share.units:
             guard, _, other = heapq.heappop(share.guards)

@@ -287,3 +287,29 @@ def test_clients_that_all_differ_take_a_few_steps_for_each_that_comes_or_goes(mo
         sizes[clients] = steps_of(monkeypatch, flows)[0] / clients
     assert sizes[500] < 20
     assert sizes[500] < 2 * sizes[50]
+
+
+def test_what_a_busy_link_remembers_does_not_grow_with_what_has_crossed_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = random.Random(3)
+    env = simpy.Environment()
+    network = SharedNetwork(env, stream(0, "jitter"))
+    most, settle = 0, Levels.settle
+
+    def measured(levels: Levels, now: float) -> None:
+        nonlocal most
+        settle(levels, now)
+        share = network.links._links["cell"].share
+        if share is not None:
+            most = max(most, *(len(heap) for heap in (share.high, share.low, share.ends, share.guards)))
+
+    monkeypatch.setattr(Levels, "settle", measured)
+    # One comes every 0.08 s and takes as long of the cell, so that a few are there at once, from first to last.
+    flows = [
+        Sent(
+            0.08 * i, [leg(f"own-{i}", chance.uniform(5, 200)), leg("cell", 100)], chance.randint(MB // 2, 3 * MB // 2)
+        )
+        for i in range(2000)
+    ]
+    play(flows, network, env)
+    assert all(flow.end_s < math.inf for flow in flows)
+    assert 100 < most < 1000
