@@ -33,6 +33,7 @@ MAX_NUMBER = 100  # characters, with its unit
 MAX_TEXT = 1000  # characters
 CLIENTS, SERVERS, LINKS, MOVES = "clients", "servers", "links", "moves"
 _NOT_IN_NAMES = re.compile(r"[/>\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_PLAIN = re.compile(r"[0-9]{1,20}(\.[0-9]{1,30})?")
 _DIGITS = re.compile(r"[+-]?[0-9.,]*")
 _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)\b", re.IGNORECASE)
 
@@ -251,7 +252,12 @@ class _Draft:
         """The numbers in a column; each distinct text is read once."""
         values: dict[str, float] = {}
         refused: dict[str, str] = {}
+        size = number.dimension.units.get(unit) if number.dimension else 1.0
         for cell in set(cells):
+            if size is not None and _PLAIN.fullmatch(cell):  # most are, and need no further look
+                values[cell] = float(cell) * size
+                if values[cell] <= LARGEST and number.holds(values[cell]):
+                    continue
             values[cell] = math.nan
             try:
                 if text := cell.strip():

@@ -260,8 +260,11 @@ class Cohorts:
             self._start(Cohort(arrivals, EVERYONE, routes.names, own_bps, bits, starts_s), common, factors[0], trip_s)
             return
         kinds: dict[tuple[float, float, float], list[int]] = {}
-        each = (np.broadcast_to(some, len(routes.names)).tolist() for some in (own_bps, factors, trip_s))
-        for place, kind in enumerate(zip(*each, strict=True)):
+        own, trips = (
+            some.tolist() if isinstance(some, np.ndarray) else [some] * len(routes.names) for some in (own_bps, trip_s)
+        )
+        factors = factors if len(factors) > 1 else [*factors] * len(routes.names)
+        for place, kind in enumerate(zip(own, factors, trips, strict=True)):
             kinds.setdefault(kind, []).append(place)
         for (their_bps, factor, their_s), theirs in sorted(kinds.items()):
             places, names = np.array(theirs), [routes.names[i] for i in theirs]

@@ -1,17 +1,31 @@
-"""Flows and the links that they share: the state behind `emulator.world.sharing`, and the arithmetic of fair shares."""
+"""Flows and the links that they share: the state behind `emulator.world.sharing` and `emulator.world.levels`."""
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import simpy
 
 from emulator.world.overtime import OverTime
 
-SLACK = 1e-9  # relative: what a sum of rates may exceed a bandwidth by rounding alone
+if TYPE_CHECKING:
+    from emulator.world.levels import Share
+
+SLACK = 10**9  # by which part a sum of rates may exceed a bandwidth by rounding alone
+# Weights, levels and loads are counted in parts of 2 to the power of minus so many, so that their sums are exact.
+WEIGHT, LEVEL = 30, 60
+LOAD = WEIGHT + LEVEL
+_LARGE = 1e200
 NOTHING_BITS = 0.01  # equal flows end together: what rounding sets apart by less than this is one instant
+
+
+def in_parts(value: float, power: int) -> int:
+    """A value that is not negative, in parts of 2 to the power of minus ``power``."""
+    return int(value * 2.0**power) if value < _LARGE else int(value) << power
 
 
 class Flow:
@@ -76,12 +90,14 @@ class Link:
         "constant",
         "crossing",
         "dead",
-        "demand_bps",
+        "demand",
         "flows",
         "lone",
+        "most",
         "name",
         "rate_bps",
-        "was_narrow",
+        "room",
+        "share",
         "watched",
     )
 
@@ -90,15 +106,21 @@ class Link:
         self.capacity = capacity
         self.constant = isinstance(capacity, float | int)
         self.lone: LoneFlow | None = None  # the one flow on it, where it is alone on all its links
-        self.rate_bps = 0.0  # its bandwidth now
+        self.go_at(0.0)
         self.dead = False  # it carries nothing, and never will again
         self.flows: dict[Flow, None] = {}
         self.crossing = 0  # the transfers that these flows stand for
         self.coming = 0  # flows of this instant that are not taken in yet
         self.bundles: dict[Bundle, None] = {}
-        self.demand_bps = 0.0  # the sum over flows of what each could use alone
-        self.was_narrow = False  # when rates were last worked out
+        self.demand = 0  # the sum over flows of what each could use alone
+        self.share: Share | None = None  # of those on it, once it has been too narrow for them
         self.watched = False  # whether its next change of bandwidth is scheduled
+
+    def go_at(self, rate_bps: float) -> None:
+        """Sets its bandwidth."""
+        self.rate_bps = rate_bps
+        self.room = in_parts(rate_bps, LOAD)
+        self.most = self.room + self.room // SLACK  # what it takes for all to go at full speed
 
     @property
     def free(self) -> bool:
@@ -108,7 +130,7 @@ class Link:
     @property
     def narrow(self) -> bool:
         """Whether it cannot carry all of its flows at their full speed."""
-        return self.crossing > 1 and self.demand_bps > self.rate_bps * (1 + SLACK)
+        return self.demand > self.most
 
 
 class LoneFlow:
@@ -148,20 +170,28 @@ class LoneFlow:
 
 
 class Bundle:
-    """Flows of equal rate. ``served_bits`` is the virtual clock: what each member was sent since the bundle began."""
+    """Flows of equal rate. ``served_bits`` is the virtual clock: what each member was sent since the bundle began.
+
+    A link ``holder`` holds them back, or nobody does. Then each goes at ``cap_bps``.
+    """
 
     __slots__ = (
         "cap_bps",
+        "cap_units",
         "heap",
+        "holder",
         "key",
+        "limit",
         "links",
+        "mark_bits",
         "number",
-        "rate_bps",
         "served_bits",
+        "shares",
         "size",
         "updated_s",
         "version",
         "weight",
+        "weight_units",
     )
 
     def __init__(
@@ -178,76 +208,39 @@ class Bundle:
         self.links = links  # those with others on them
         self.cap_bps = cap_bps
         self.weight = weight  # of each member
+        self.limit = min(cap_bps / weight, sys.float_info.max)  # the level above which it goes at its own limit
+        self.cap_units, self.weight_units = in_parts(cap_bps, LOAD), in_parts(weight, WEIGHT)
         self.heap: list[tuple[float, int, Flow]] = []
         self.size = 0  # transfers
-        self.rate_bps = 0.0  # of each of them
+        self.holder: Share | None = None
+        self.shares: list[Share] = []  # of its links
+        self.mark_bits = 0.0  # the holder's clock when this one was last set
         self.served_bits = 0.0
         self.updated_s = now
         self.version = 0
 
+    @property
+    def rate_bps(self) -> float:
+        """What each member is sent a second."""
+        return self.cap_bps if self.holder is None else self.holder.level * self.weight
+
     def advance(self, now: float) -> None:
         """Sets the virtual clock to this instant."""
-        self.served_bits += self.rate_bps * (now - self.updated_s)
+        holder = self.holder
+        if holder is None:
+            self.served_bits += self.cap_bps * (now - self.updated_s)
+        else:
+            holder.advance(now)
+            self.served_bits += self.weight * (holder.clock_bits - self.mark_bits)
+            self.mark_bits = holder.clock_bits
         self.updated_s = now
 
+    def next_end(self) -> float:
+        """When its next member ends, on the virtual clock. There must be a member."""
+        while self.heap[0][2].bundle is not self:
+            heapq.heappop(self.heap)
+        return self.heap[0][0]
 
-def connected(start: Link, seen: set[Bundle]) -> list[Bundle]:
-    """The bundles that are connected with a link by narrow links, except those ``seen`` before; these are added to it."""
-    component: list[Bundle] = []
-    waiting = [b for b in start.bundles if b not in seen]
-    seen.update(waiting)
-    while waiting:
-        bundle = waiting.pop()
-        component.append(bundle)
-        for link in bundle.links:
-            if link.narrow:
-                fresh = [b for b in link.bundles if b not in seen]
-                seen.update(fresh)
-                waiting += fresh
-    return component
-
-
-def max_min(bundles: Iterable[Bundle]) -> dict[Bundle, float]:
-    """Max-min fair rates by progressive filling: all rates rise together until a link is full or a flow is at its own limit.
-
-    They rise in proportion to the flows' weights. The bundles must be all those that are connected by narrow links.
-    """
-    rates: dict[Bundle, float] = {}
-    order = {bundle: i for i, bundle in enumerate(bundles)}
-    left = {link: link.rate_bps for b in order for link in b.links if link.narrow}
-    weights = dict.fromkeys(left, 0.0)  # of all flows that still rise
-    counts = dict.fromkeys(left, 0)  # bundles of them
-    for bundle in order:
-        for link in bundle.links:
-            if link in counts:
-                weights[link] += bundle.size * bundle.weight
-                counts[link] += 1
-    # The next to be at its own limit is the last.
-    rising = sorted(order, key=lambda b: b.cap_bps / b.weight, reverse=True)
-    levels = [(left[link] / weights[link], i, counts[link], link) for i, link in enumerate(left)]
-    heapq.heapify(levels)
-    places = {link: i for _, i, _, link in levels}
-    while len(rates) < len(order):
-        while levels and levels[0][2] != counts[levels[0][3]]:
-            heapq.heappop(levels)  # of an earlier count
-        level = max(0.0, levels[0][0]) if levels else math.inf
-        frozen: list[Bundle] = []
-        while rising and (rising[-1] in rates or rising[-1].cap_bps <= level * rising[-1].weight):
-            bundle = rising.pop()
-            if bundle not in rates:
-                frozen.append(bundle)
-        if not frozen:
-            frozen = [b for b in levels[0][3].bundles if b not in rates]
-        changed: dict[Link, None] = {}
-        for bundle in sorted(frozen, key=order.__getitem__):
-            rate_bps = rates[bundle] = min(bundle.cap_bps, level * bundle.weight)
-            for link in bundle.links:
-                if link in left:
-                    left[link] -= rate_bps * bundle.size
-                    weights[link] -= bundle.size * bundle.weight
-                    counts[link] -= 1
-                    changed[link] = None
-        for link in changed:
-            if counts[link]:
-                heapq.heappush(levels, (left[link] / weights[link], places[link], counts[link], link))
-    return rates
+    def left_bits(self) -> float:
+        """What is left of its next member, as of the instant to which the virtual clock was set."""
+        return max(0.0, self.next_end() - self.served_bits)

@@ -51,7 +51,7 @@ class Links:
             if leg.link in self._factors:
                 capacity = Product([capacity, self._factors[leg.link]])
             link = self._links[leg.link] = Link(leg.link, capacity)
-            link.rate_bps = capacity if isinstance(capacity, float | int) else capacity.at(self._env.now)
+            link.go_at(capacity if isinstance(capacity, float | int) else capacity.at(self._env.now))
         return link
 
     def find(self, name: str) -> Link | None:

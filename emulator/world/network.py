@@ -176,8 +176,9 @@ def at(instants_s: Instants, places: Places) -> Instants:
     """Those of several instants that stand at some places; one for all stays what it is, and that of one place is one."""
     if not isinstance(instants_s, np.ndarray):
         return instants_s
-    one = isinstance(places, np.ndarray) and len(places) == 1
-    return float(instants_s[places][0]) if one else instants_s[places]
+    if isinstance(places, np.ndarray) and len(places) == 1:
+        return float(instants_s.item(places.item()))
+    return instants_s[places]
 
 
 def last(instants_s: Instants) -> float:

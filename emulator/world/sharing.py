@@ -9,9 +9,9 @@ How it stays cheap:
 - Flows that cross the same links with others on them, and could go equally fast alone, always have the same rate. They form
   a *bundle* with one virtual clock, the bits that each member has been served since the bundle began; a flow ends when that
   clock reaches a value fixed at its start. A bundle of a thousand flows costs as much as one, but for a heap.
+- Bundles that the same link holds back share a clock too: see `emulator.world.levels`.
 - A link on which all flows could run at full speed holds nobody back, so a flow that comes or goes there changes no other
-  rate. Only where a link is too narrow for what crosses it are rates worked out anew, and only for the bundles that are
-  connected to it by such links.
+  rate.
 - A flow over links that nobody else uses is only an instant to wait for, until somebody joins it.
 - All flows that come and go at one instant are taken together.
 
@@ -32,8 +32,10 @@ from simpy.events import EventPriority
 from emulator.contracts.world import Transport
 from emulator.world.carriage import Carriage
 from emulator.world.cohorts import Cohorts
+from emulator.world.due import Due
 from emulator.world.fleet import ClientRoutes, Leg
-from emulator.world.flows import NOTHING_BITS, Bundle, Flow, Link, LoneFlow, connected, max_min
+from emulator.world.flows import NOTHING_BITS, Bundle, Flow, Link, LoneFlow
+from emulator.world.levels import Levels
 from emulator.world.links import Links
 from emulator.world.network import Instants, Known, Transfer
 from emulator.world.overtime import OverTime, next_not_zero
@@ -69,11 +71,8 @@ class SharedNetwork:
         self._new: list[Flow] = []
         self._dirty: dict[Link, None] = {}
         self._settling = False
-        # When bundles lose their next member; old versions are skipped.
-        self._ends: list[tuple[float, int, int, Bundle]] = []
-        self._moved: dict[Bundle, None] = {}  # whose next member ends at another instant than was noted
-        self._wakes_at = math.inf
-        self._wake: simpy.Event | None = None  # the event of that instant
+        self._levels = Levels()
+        self._due = Due(env, self._levels, self._finish_flows)
         self._cohorts = Cohorts(env, self)
 
     def transfer(self, route: Sequence[Leg], size_bytes: int) -> simpy.Event:
@@ -145,8 +144,9 @@ class SharedNetwork:
         round_trip_s: float = 0.0,
     ) -> Flow:
         """Puts a flow on links, now. It may stand for several transfers, each with a link of its own beside these."""
-        done = self._env.event()
-        flow = Flow(next(self._numbers), links, size_bits, done, count, own_bps, ended, factor, round_trip_s)
+        flow = Flow(
+            next(self._numbers), links, size_bits, self._env.event(), count, own_bps, ended, factor, round_trip_s
+        )
         if size_bits == 0:
             flow.done.succeed(True)
             return flow
@@ -228,9 +228,19 @@ class SharedNetwork:
         """Takes in all that came and went at this instant, and gives every flow that it touches its new rate."""
         self._settling = False
         now = self._env.now
+        if self._new:
+            self._take_in(now)
+        dirty, self._dirty = self._dirty, {}
+        for link in dirty:
+            self._levels.watch(link, now)
+        self._levels.settle(now)
+        self._due.note()
+
+    def _take_in(self, now: float) -> None:
+        """Puts the flows of this instant into bundles, and those that they find alone on a link into others."""
         arrived, self._new = self._new, []
         regroup: dict[Flow, None] = {}
-        for link in dict.fromkeys(link for flow in arrived for link in flow.links):
+        for link in dict.fromkeys([link for flow in arrived for link in flow.links]):
             self._refresh(link)
             if link.crossing == 1:  # its flow is no longer alone on it: it belongs to another bundle now
                 regroup |= link.flows
@@ -242,18 +252,13 @@ class SharedNetwork:
         regroup |= dict.fromkeys(arrived)
         for flow in regroup:
             self._bundle_anew(flow, now)
-        self._work_out(now)
-        moved, self._moved = self._moved, {}
-        for bundle in moved:
-            self._schedule_end(bundle, now)
-        self._wake_up()
 
     def _refresh(self, link: Link) -> None:
         """Reads a link's bandwidth where it changes over time, and makes sure to be there when it changes next."""
         if isinstance(link.capacity, float | int):
             return
         now = self._env.now
-        link.rate_bps = link.capacity.at(now)
+        link.go_at(link.capacity.at(now))
         if not link.watched:
             change = link.capacity.next_change(now) if link.rate_bps else next_not_zero(link.capacity, now)
             link.dead = link.rate_bps == 0 and change == math.inf
@@ -285,40 +290,45 @@ class SharedNetwork:
                 self._end(flow)
                 return
             self._leave(flow)
-        shared = tuple(link for link in flow.links if link.crossing > 1)
-        cap_bps = min(flow.own_bps, *(link.rate_bps for link in flow.links))
-        weight = 1.0
+        shared, cap_bps, narrowest_bps, weight = flow.links, flow.own_bps, math.inf, 1.0
+        for link in flow.links:
+            cap_bps = min(cap_bps, link.rate_bps)
+            if link.crossing > 1:
+                narrowest_bps = min(narrowest_bps, link.rate_bps)
+            else:
+                shared = tuple([each for each in flow.links if each.crossing > 1])
         if shared:
-            narrowest_bps = min(link.rate_bps for link in shared)
             weight = self.carriage.weight(flow.factor, flow.round_trip_s, narrowest_bps)
-        key = (*(link.name for link in shared), cap_bps, weight)
+        key = (shared, cap_bps, weight)
         bundle = self._bundles.get(key)
+        new = bundle is None
         if bundle is None:
             bundle = self._bundles[key] = Bundle(next(self._numbers), key, shared, cap_bps, weight, now)
             for link in shared:
                 link.bundles[bundle] = None
         bundle.advance(now)
-        bundle.size += flow.count
         flow.bundle = bundle
         flow.ends_at = bundle.served_bits + left_bits
         heapq.heappush(bundle.heap, (flow.ends_at, flow.number, flow))
-        for link in shared:
-            link.demand_bps += cap_bps * flow.count
+        self._grow(bundle, flow.count, new)
+
+    def _grow(self, bundle: Bundle, count: int, new: bool = False) -> None:
+        """A bundle has so many members more, or less."""
+        for link in bundle.links:
+            link.demand += bundle.cap_units * count
             self._dirty[link] = None
-        if not shared or bundle.rate_bps == 0:
-            bundle.rate_bps = cap_bps
-        self._move(bundle)
+        if new:
+            self._levels.come(bundle, count, self._env.now)
+        else:
+            self._levels.grow(bundle, count)
 
     def _leave(self, flow: Flow) -> None:
         bundle = flow.bundle
         assert bundle is not None
         flow.bundle = None
-        bundle.size -= flow.count
-        for link in bundle.links:
-            link.demand_bps -= bundle.cap_bps * flow.count
-            self._dirty[link] = None
+        self._grow(bundle, -flow.count)
         if bundle.size == 0:
-            bundle.version += 1
+            bundle.version = 0
             del self._bundles[bundle.key]
             for link in bundle.links:
                 del link.bundles[bundle]
@@ -335,68 +345,19 @@ class SharedNetwork:
         for link in flow.links:
             del link.flows[flow]
             link.crossing -= flow.count
-            if not link.flows:
-                link.demand_bps = 0.0  # rounding does not add up over a run
 
-    def _work_out(self, now: float) -> None:
-        """New rates for every bundle that is connected by narrow links to a link that changed."""
-        seen: set[Bundle] = set()
-        dirty, self._dirty = self._dirty, {}
-        for start in dirty:
-            if not start.narrow and not start.was_narrow:
-                continue  # it held nobody back before and does not now
-            for bundle, rate_bps in max_min(connected(start, seen)).items():
-                if rate_bps != bundle.rate_bps:
-                    bundle.advance(now)
-                    bundle.rate_bps = rate_bps
-                    self._move(bundle)
-        for link in dirty:
-            link.was_narrow = link.narrow
-
-    def _move(self, bundle: Bundle) -> None:
-        """The bundle's next member does not end when it was noted to; when it does is noted once all of this instant is known."""
-        bundle.version += 1
-        self._moved[bundle] = None
-
-    def _schedule_end(self, bundle: Bundle, now: float) -> None:
-        """Notes when the bundle's next member ends."""
-        while bundle.heap and bundle.heap[0][2].bundle is not bundle:
-            heapq.heappop(bundle.heap)
-        bundle.version += 1
-        if bundle.heap and bundle.rate_bps > 0:
-            left_bits = max(0.0, bundle.heap[0][0] - bundle.served_bits)
-            # Of several that end together the oldest comes first.
-            heapq.heappush(self._ends, (now + left_bits / bundle.rate_bps, bundle.number, bundle.version, bundle))
-
-    def _wake_up(self) -> None:
-        """Makes sure to be there when the next flow ends."""
-        while self._ends and self._ends[0][2] != self._ends[0][3].version:
-            heapq.heappop(self._ends)
-        if self._ends and self._ends[0][0] < self._wakes_at:
-            self._wakes_at = self._ends[0][0]
-            self._wake = self._env.timeout(max(0.0, self._wakes_at - self._env.now))
-            self._wake.callbacks.append(self._finish_flows)
-
-    def _finish_flows(self, wake: simpy.Event) -> None:
-        """Ends every flow that is due now."""
-        if wake is not self._wake:
-            return  # something else was due earlier, and what this one was for has another one since
+    def _finish_flows(self, due: list[Bundle]) -> None:
+        """Ends the next flow of each of these bundles, and all that end with it."""
         now = self._env.now
-        self._wakes_at = math.inf
-        horizon = now + 4 * math.ulp(now)  # the clock may have been set a rounding short of what was due
-        while self._ends and (self._ends[0][0] <= horizon or self._ends[0][2] != self._ends[0][3].version):
-            _, _, version, bundle = heapq.heappop(self._ends)
-            if version != bundle.version:
-                continue
+        for bundle in due:
             bundle.advance(now)
-            due_bits = bundle.heap[0][0]
-            bundle.served_bits = max(bundle.served_bits, due_bits)
+            if bundle.size:
+                bundle.served_bits = max(bundle.served_bits, bundle.next_end())
             while bundle.heap and bundle.heap[0][0] <= bundle.served_bits + NOTHING_BITS:
                 flow = heapq.heappop(bundle.heap)[2]
                 if flow.bundle is bundle:
                     self._end(flow)
-            if bundle.size:
-                self._schedule_end(bundle, now)
-        if self._dirty:
+        if self._dirty and self._env.peek() == now:
             self._settle_soon()
-        self._wake_up()
+        elif not self._settling:
+            self._settle()  # nothing else happens at this instant

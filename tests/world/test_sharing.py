@@ -15,6 +15,7 @@ from emulator.ledger import Ledger, Tag
 from emulator.rng import stream
 from emulator.scenario import Loaded
 from emulator.world.fleet import Fleet, Leg
+from emulator.world.levels import Share
 from emulator.world.sharing import Flow, SharedNetwork
 from emulator.world.world import Workload, World
 from traces.step import StepFunction
@@ -256,14 +257,14 @@ def test_a_thousand_flows_that_come_one_after_another_do_not_cost_a_million_step
     env = simpy.Environment()
     network = SharedNetwork(env, stream(0, "jitter"))
     steps = 0
-    work_out = network._work_out
+    work_out = network._levels._work_out
 
-    def counting(now: float) -> None:
+    def counting(share: Share) -> None:
         nonlocal steps
-        steps += sum(len(link.bundles) for link in network._dirty)
-        work_out(now)
+        steps += len(share.link.bundles)
+        work_out(share)
 
-    network._work_out = counting  # type: ignore[method-assign]
+    network._levels._work_out = counting  # type: ignore[method-assign]
     transfers = [Sent(0.001 * i, [leg(f"own-{i}", 10), leg("cell", 100)], MB) for i in range(1000)]
     play(transfers, network, env)
     assert steps < 5000  # bundles looked at over the whole run: a few for each coming and going
