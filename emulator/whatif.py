@@ -11,6 +11,7 @@ from emulator.kept import KeptModels
 from emulator.recorded import load_to_replay
 from emulator.run_folder import SCENARIO, check_inputs, finished
 from emulator.scenario.load import Loaded, alone, check, fingerprint, parse_change, with_changes
+from emulator.scenario.prices import PRICED, applied
 from emulator.yamlfile import Document
 
 
@@ -65,4 +66,7 @@ def open_run(folder: Path) -> FinishedRun:
     training = bool(finished(folder)["training"])
     check_inputs(folder)
     load_to_replay(folder)
-    return FinishedRun(folder, yamlfile.load(folder / SCENARIO), training)
+    document, priced = yamlfile.load(folder / SCENARIO), applied(folder)
+    if priced is not None:  # after the run had ended
+        document = with_changes(document, [("prices", yamlfile.from_data(priced["prices"], str(folder / PRICED)))])
+    return FinishedRun(folder, document, training)

@@ -213,14 +213,10 @@ class Fleet:
         """The servers that a route goes through."""
         return [name for leg in route for name in (leg.sender, leg.receiver) if name in self._devices]
 
-    @cached_property
+    @property
     def hops(self) -> tuple[str, ...]:
         """The kinds of hops between servers that not every topology has."""
-        of = self.roster.by_name
-        pairs = dict.fromkeys((of[s.parent].tier, s.tier) for s in self.roster.servers if s.parent)
-        names = [f"{a}-{b}" for above, below in pairs for a, b in ((above, below), (below, above))]
-        names += dict.fromkeys(f"{of[a].tier}-{of[b].tier}" for a, b in self.roster.direct if a in of)
-        return tuple(name for name in names if name not in ledger.HOPS)
+        return self.roster.hops
 
     def route(self, sender: str, receiver: str, *servers: str) -> tuple[Leg, ...]:
         """The links that a transfer crosses. A transfer flows through all of them at once (servers cut through).
