@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 PRICED = "prices.json"  # of a finished run that was priced afterwards
 MONEY, CARBON = "money", "carbon_g"  # columns of metrics.csv: in the currency of the list, and in grams of CO2
+CURRENCY = "currency"  # beside the money in tables of evaluations
 NO_PRICES = "no price list was applied: 'prices' in the scenario, or 'hfl prices'"
 GRAMS = {"g": 1.0, "kg": 1000.0}
 J_PER_KWH = 3.6e6
