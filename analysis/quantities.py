@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from emulator.errors import InputError, quote_all, suggestion
 from emulator.measures import ACCURACY
-from emulator.scenario.prices import CARBON, CURRENCY, MONEY, NO_PRICES
+from emulator.priced import CARBON, CURRENCY, MONEY, NO_PRICES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,7 +81,7 @@ def axis_named(name: str) -> Axis:
 
 
 def axis_in(name: str, metrics: Iterable[pd.DataFrame]) -> Axis:
-    """The axis of this name for these evaluations, whose currency money has. Raises `InputError` as `axis_named`, `currency_of`."""
+    """The axis of this name for these evaluations, with their currency. Raises `InputError` as `axis_named` and `currency_of`."""
     axis = axis_named(name)
     return replace(axis, units=(Unit(currency_of(metrics), 1.0),)) if axis.column == MONEY else axis
 

@@ -28,7 +28,7 @@ from analysis.tuned import table_of as tuned_table
 from analysis.worlds import load_worlds
 from emulator.errors import InputError
 from emulator.files import read_json, slug
-from emulator.scenario.prices import CARBON, MONEY
+from emulator.priced import CARBON, MONEY
 from emulator.standing import EPSILON
 
 if TYPE_CHECKING:

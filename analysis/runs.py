@@ -22,7 +22,7 @@ from emulator import yamlfile
 from emulator.errors import InputError, quote_all, suggestion
 from emulator.files import changed_files, read_json
 from emulator.measures import ACCURACY, Measure
-from emulator.scenario.prices import CURRENCY, MONEY, PRICED, applied
+from emulator.priced import CURRENCY, MONEY, PRICED, applied
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,11 +70,12 @@ MAY_BE_UNKNOWN = ("loss", "energy_j")  # a loss may overflow, and a device may h
 class Run:
     """A run as its folder tells it.
 
-    ``metrics`` has the columns `COLUMNS` (and whatever else the file has, and money and CO2 where a price list was
-    applied), in the order of the evaluations: ``accuracy`` is a share from 0 to 1 (where the run is judged by another ``measure``, that stands in its place),
-    ``cost_*`` are client-seconds, ``time_s`` is emulated time. ``seed`` is None where no file says it. Where ``training`` is
-    false, every measure and loss is nan. The other tables are read when they are first asked for; each raises `InputError` where
-    its file is missing, damaged or of another version. `tables` names all that there are, and `table` reads any of them.
+    ``metrics`` has the columns `COLUMNS` (and whatever else the file has, and money and CO2 where a price list was applied), in
+    the order of the evaluations: ``accuracy`` is a share from 0 to 1 (where the run is judged by another ``measure``, that stands
+    in its place), ``cost_*`` are client-seconds, ``time_s`` is emulated time. ``seed`` is None where no file says it. Where
+    ``training`` is false, every measure and loss is nan. The other tables are read when they are first asked for; each raises
+    `InputError` where its file is missing, damaged or of another version. `tables` names all that there are, and `table` reads
+    any of them.
     """
 
     folder: Path

@@ -25,8 +25,8 @@ from analysis.texttable import TextTable
 from emulator.errors import InputError
 from emulator.files import read_json, replacing, write_text
 from emulator.measures import ACCURACY, Measure
+from emulator.priced import CURRENCY
 from emulator.scenario.budget import Budget
-from emulator.scenario.prices import CURRENCY
 from emulator.study.names import FAILURES, short_names, text_of
 from emulator.study.schema import Claim
 

@@ -27,7 +27,7 @@ from analysis.runs import Run, check_trained, measure_of, unique_labels
 from analysis.texttable import TextTable
 from emulator.errors import InputError
 from emulator.measures import ACCURACY, Measure
-from emulator.scenario.prices import CARBON, CURRENCY, MONEY
+from emulator.priced import CARBON, CURRENCY, MONEY
 from emulator.standing import SPENT, last_within
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ BUDGET_AXES = (
 
 
 class Reach(TypedDict):
-    """The evaluation at which an accuracy was reached, counted from the start; energy, money and CO2 that are not known are nan."""
+    """The evaluation at which an accuracy was reached, counted from the start; energy, money and CO2 may be unknown (nan)."""
 
     round: int
     time_s: float
@@ -126,12 +126,12 @@ def compare(
     """A row for each run: how it ended, what the target accuracy took, and its accuracy at equal budgets.
 
     Where runs are judged by another measure, that takes the place of ``accuracy`` in the names of columns (``final_mae``).
-    ``target`` is a share, by default `common_target`. ``budget`` maps axes (see `at_budget`) to budgets, by
-    default `common_budget` for cost, time and bytes, and for money and CO2 where all runs
-    know them. Both stand in columns of their own (``target_accuracy``, ``budget_cost_s`` and so on), so that the table says what it compares. `AT_BUDGET` is the accuracy at the budget of the run's
-    own scenario, where one has any. Where the target is not reached, ``round_to_target``
-    and the others are missing (NA); so is an accuracy at a budget within which nothing
-    was evaluated. Raises `InputError` if there are no runs, a run has no accuracies, or a value makes no sense.
+    ``target`` is a share, by default `common_target`. ``budget`` maps axes (see `at_budget`) to budgets, by default
+    `common_budget` for cost, time and bytes, and for money and CO2 where all runs know them. Both stand in columns of their own
+    (``target_accuracy``, ``budget_cost_s`` and so on), so that the table says what it compares. `AT_BUDGET` is the accuracy at
+    the budget of the run's own scenario, where one has any. Where the target is not reached, ``round_to_target`` and the others
+    are missing (NA); so is an accuracy at a budget within which nothing was evaluated. Raises `InputError` if there are no runs,
+    a run has no accuracies, money is in several currencies, or a value makes no sense.
     """
     import pandas as pd
 

@@ -11,7 +11,7 @@ from analysis.runs import Run, check_trained, measure_of
 from analysis.tables import NOT_REACHED, UNKNOWN, first_reach
 from analysis.texttable import TextTable
 from emulator.measures import ACCURACY, Measure
-from emulator.scenario.prices import CURRENCY
+from emulator.priced import CURRENCY
 
 if TYPE_CHECKING:
     import pandas as pd

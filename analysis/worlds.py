@@ -19,7 +19,7 @@ from analysis.texttable import TextTable
 from emulator.errors import InputError, quote_all
 from emulator.files import read_json
 from emulator.measures import ACCURACY, Measure
-from emulator.scenario.prices import CARBON, MONEY
+from emulator.priced import CARBON, MONEY
 from emulator.study.names import short_names, text_of
 from emulator.study.schema import Claim
 
@@ -44,7 +44,8 @@ class WorldResults:
     ``table`` has a row for each replay: ``run``, what runs and worlds differ in (``columns``), ``method``, ``seed``; its
     ``status`` (`WHOLE`, or ``needs training``); final and best accuracy, totals, and those as multiples of the run's own
     (``..._vs_run``); money and CO2 where there are prices; for each target what reaching it took; and the local trainings that
-    were asked for, reused, trained and missing. What is not known is nan. ``study`` holds the evaluations of those that are known as a whole; None where there are none.
+    were asked for, reused, trained and missing. What is not known is nan. ``study`` holds the evaluations of those that are known
+    as a whole; None where there are none.
     """
 
     columns: tuple[str, ...]

@@ -42,12 +42,12 @@ METHODS = {
 
 
 def timed(scenario: Path, folder: Path) -> tuple[float, int]:
-    """Seconds of a whole command, and the trainings in its figures."""
+    """Seconds of a whole command, and the trainings that it made."""
     began = time.perf_counter()
     words = ["run", str(scenario), "--out", str(folder), "--no-memo"]
     subprocess.run([sys.executable, "-m", "emulator", *words], check=True, stdout=subprocess.DEVNULL)
     taken_s = time.perf_counter() - began
-    return taken_s, json.loads((folder / "summary.json").read_text())["trainings"]
+    return taken_s, json.loads((folder / "manifest.json").read_text())["trainings"]["computed"]
 
 
 def main() -> None:

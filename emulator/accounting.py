@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from devices.profile import Power
 from emulator.errors import InputError
 from emulator.ledger import BROKEN, COMPUTE, GROUP_OPERATION, HOPS, TRANSFER, Ledger, Row, Tag, numbers_of
-from emulator.scenario.prices import CARBON, MONEY, Prices, outlived
+from emulator.priced import CARBON, MONEY
+from emulator.scenario.prices import Prices, outlived
 
 if TYPE_CHECKING:
     import pyarrow as pa

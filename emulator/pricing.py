@@ -16,8 +16,9 @@ from emulator.accounting import Meter
 from emulator.errors import InputError
 from emulator.files import digest_of, write_json
 from emulator.ledger import EVALUATION, PACKED, TEXTS, Ledger, batches, numbers_of
-from emulator.run_folder import LEDGER, METRICS, finished
-from emulator.scenario.prices import PRICED, Prices
+from emulator.priced import PRICED
+from emulator.run_folder import LEDGER, METRICS
+from emulator.scenario.prices import Prices
 from emulator.whatif import open_run
 from emulator.world.fleet import Fleet
 from emulator.yamlfile import Document
@@ -31,9 +32,7 @@ def price(folder: Path, given: Document) -> dict[str, Any]:
     The figures are those that the run would have in ``metrics.csv`` with the same list in its scenario, bit for bit. Raises
     `InputError` where the folder holds no finished run, or the list does not fit it.
     """
-    finished(folder)
-    (folder / PRICED).unlink(missing_ok=True)  # of another list, or of what was here before
-    loaded = open_run(folder).changed([("prices", given)]).loaded
+    loaded = open_run(folder, priced=False).changed([("prices", given)]).loaded
     scenario = loaded.scenario
     assert scenario.prices is not None
     fleet, ledger = Fleet(scenario.topology, scenario.seed), Ledger()

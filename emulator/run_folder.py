@@ -14,9 +14,9 @@ from typing import Any
 from emulator import checkpoint, kept, recorded
 from emulator.errors import InputError, quote_all
 from emulator.files import LOCK, changed_files, digest_of, held, read_json
+from emulator.priced import PRICED
 from emulator.scenario import Scenario, dump
 from emulator.scenario.inputs import changed_inputs
-from emulator.scenario.prices import PRICED
 
 SUMMARY, MANIFEST, SCENARIO, METRICS = "summary.json", "manifest.json", "scenario.yaml", "metrics.csv"
 GROUPS, GROUPINGS, TOPOLOGY, IMAGES = "groups.csv", "groupings.csv", "topology.csv", "recovered.npy"

@@ -30,7 +30,7 @@ from analysis.tables import AT_BUDGET, LAST_ROUNDS, TO_TARGET_PRICED
 from emulator.contracts.files import figures
 from emulator.errors import InputError
 from emulator.measures import ACCURACY
-from emulator.scenario.prices import CARBON, MONEY
+from emulator.priced import CARBON, MONEY
 from emulator.study.names import text_of
 from emulator.study.schema import FigureParams, column_named
 

@@ -34,8 +34,8 @@ from emulator.methods.memory import RuleMemory
 from emulator.methods.personal import PERSONAL_METRICS, personal_metrics
 from emulator.methods.privacy import Privacy, privacy_of
 from emulator.methods.wire import Wire
+from emulator.priced import CARBON, MONEY
 from emulator.scenario.declared import metrics_columns_of, tables_of
-from emulator.scenario.prices import CARBON, MONEY
 from emulator.scenario.schema import Scenario
 from emulator.standing import EPSILON, SPENT
 from emulator.tables import check_columns

@@ -15,8 +15,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from emulator.contracts.files import TraceFormat
-from emulator.errors import InputError, quote_all, suggestion
-from emulator.files import digest_of, read_json
+from emulator.errors import InputError, ScenarioError, quote_all, suggestion
 from emulator.hops import HOPS
 from emulator.registry import Params
 from emulator.scenario.contents import content
@@ -29,10 +28,6 @@ from traces.step import StepFunction
 if TYPE_CHECKING:
     from emulator.scenario.schema import Scenario
 
-PRICED = "prices.json"  # of a finished run that was priced afterwards
-MONEY, CARBON = "money", "carbon_g"  # columns of metrics.csv: in the currency of the list, and in grams of CO2
-CURRENCY = "currency"  # beside the money in tables of evaluations
-NO_PRICES = "no price list was applied: 'prices' in the scenario, or 'hfl prices'"
 GRAMS = {"g": 1.0, "kg": 1000.0}
 J_PER_KWH = 3.6e6
 _PRICE = re.compile(r"\s*(.*?)\s*([^\W\d_]+)\s*/\s*(.*?)\s*", re.DOTALL)
@@ -201,17 +196,6 @@ def problems_of(scenario: Scenario) -> Iterator[tuple[Path_, str]]:
         yield (*here, "carbon_trace", "end"), outlived(prices.carbon_trace, trace[1])
 
 
-def applied(folder: Path) -> dict[str, Any] | None:
-    """What `PRICED` says in the folder of a finished run; None where it was not priced.
-
-    Raises `InputError` where that was changed, or is of another run.
-    """
-    said = read_json(folder / PRICED)
-    if said is not None and said.get("of") != digest_of(folder / "metrics.csv"):
-        raise InputError(f"'{folder / PRICED}' is of another run; apply the list again with 'hfl prices', or delete it")
-    return said
-
-
 def bundled_lists() -> dict[str, Path]:
     """The price lists that come with the project, by name."""
     return {path.stem: path for path in sorted(Path(str(files("emulator") / "prices")).glob("*.yaml"))}
@@ -222,4 +206,10 @@ def read_list(name: str) -> Document:
     known = bundled_lists()
     if not name.endswith((".yaml", ".yml")) and name not in known:
         raise InputError(f"unknown price list '{name[:60]}'; {suggestion(name, known)}, or give a .yaml file")
-    return load(known.get(name, Path(name)))
+    document = load(known.get(name, Path(name)))
+    if not isinstance(document.data, dict):
+        what = "is empty" if document.data is None else "is not a mapping"
+        raise ScenarioError(
+            (document.problem((), f"{what}; a price list has the keys {quote_all(Prices.model_fields)}"),)
+        )
+    return document
