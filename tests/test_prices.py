@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scenario.command import hfl
+from scenario.command import TINY, hfl
 from study.study_samples import write_study
 
 from analysis import tables
@@ -47,9 +47,9 @@ energy: 0.36 EUR/kWh
 TAG = Tag("training", 1)
 
 
-def trace_file(folder: Path, end: str = "") -> Path:
+def trace_file(folder: Path, end: str = "", step_s: float = 2) -> Path:
     path = folder / "carbon.csv"
-    path.write_text(f"{end}time [s],carbon [g/kWh]\n0,100\n2,300\n")
+    path.write_text(f"{end}time [s],carbon [g/kWh]\n0,100\n{step_s},300\n")
     return path
 
 
@@ -121,7 +121,7 @@ def test_sums_are_integrals(
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The same run without prices, with a list in its scenario, and in a world that is twice as fast."""
     folder = tmp_path_factory.mktemp("priced")
-    (folder / "list.yaml").write_text(f"{LIST}carbon_trace: {{file: {trace_file(folder)}, end: repeat}}\n")
+    (folder / "list.yaml").write_text(f"{LIST}carbon_trace: {{file: {trace_file(folder, step_s=0.5)}, end: repeat}}\n")
     worlds = {"plain": [], "priced": [f"prices={folder / 'list.yaml'}"]}
     worlds["fast"] = [*worlds["priced"], "topology.links.access.up=40 Mbit/s"]
     found = {"list": folder / "list.yaml"}
