@@ -90,7 +90,7 @@ def cost_to_target(given: Sequence[Given], target: float | None, params: NoParam
             "label": each.label, "target_accuracy": goal, "seeds": len(each.runs), "reached": len(reached),
         }  # fmt: skip
         for column in taken:
-            row |= _mean(column, [float(reach[column]) for reach in reached])  # type: ignore[literal-required]
+            row |= _mean(column, [float(reach.get(column, math.nan)) for reach in reached])  # type: ignore[arg-type]
         rows.append(row)
     title = _titled(
         f"To reach {measure.goal_text(goal)} test {measure.called}",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 from analysis.quantities import (
     AXES,
@@ -46,15 +46,15 @@ BUDGET_AXES = (
 
 
 class Reach(TypedDict):
-    """The evaluation at which an accuracy was reached, counted from the start; energy, money and CO2 may be unknown (nan)."""
+    """The evaluation at which an accuracy was reached, counted from the start. Unknown energy is nan."""
 
     round: int
     time_s: float
     bytes_total: float
     cost_s: float
     energy_j: float
-    money: float
-    carbon_g: float
+    money: NotRequired[float]  # where there are prices
+    carbon_g: NotRequired[float]
 
 
 def first_reach(metrics: pd.DataFrame, target: float, measure: Measure = ACCURACY) -> Reach | None:
@@ -67,15 +67,17 @@ def first_reach(metrics: pd.DataFrame, target: float, measure: Measure = ACCURAC
     if not reached.any():
         return None
     row = metrics.iloc[int(reached.argmax())]
-    return Reach(
+    found = Reach(
         round=int(row["round"]),
         time_s=float(row["time_s"]),
         bytes_total=float(row["bytes_total"]),
         cost_s=float(row["cost_s"]),
         energy_j=float(row["energy_j"]),
-        money=float(row.get(MONEY, math.nan)),
-        carbon_g=float(row.get(CARBON, math.nan)),
     )
+    for column in (MONEY, CARBON):
+        if column in row:
+            found[column] = float(row[column])  # type: ignore[literal-required]
+    return found
 
 
 def at_budget(metrics: pd.DataFrame, axis: str, budget: float, measure: Measure = ACCURACY) -> float:
@@ -160,7 +162,7 @@ def compare(
             "bytes_to_target": reach["bytes_total"] if reach else math.nan,
             "cost_to_target_s": reach["cost_s"] if reach else math.nan,
             "energy_to_target_j": reach["energy_j"] if reach else math.nan,
-            **{TO_TARGET_PRICED[c]: reach[c] if reach else math.nan for c in charged},  # type: ignore[literal-required]
+            **{TO_TARGET_PRICED[c]: reach.get(c, math.nan) if reach else math.nan for c in charged},
             **({CURRENCY: run.metrics[CURRENCY].iloc[0]} if CURRENCY in run.metrics else {}),
         }
         for axis, limit in budgets.items():

@@ -51,7 +51,7 @@ def side_by_side(before: Run, after: Run) -> pd.DataFrame:
         for name, run in (("before", before), ("after", after)):
             reach = first_reach(run.metrics, target, run.measure)
             for column in ("round", *columns):
-                row[f"{column}_{name}"] = math.nan if reach is None else float(reach[column])  # type: ignore[literal-required]
+                row[f"{column}_{name}"] = math.nan if reach is None else float(reach.get(column, math.nan))  # type: ignore[arg-type]
         rows.append(row)
     known = {CURRENCY: currency} if (currency := currency_of(run.metrics for run in (before, after))) else {}
     return pd.DataFrame(rows).assign(**known)

@@ -71,7 +71,7 @@ def to_target(results: StudyResults, paths: Sequence[Path], params: ToTarget) ->
         line = by_panel.setdefault(title, {}).setdefault(label_of(results, lines, run), [[] for _ in params.targets])
         for taken, target in zip(line, params.targets, strict=True):
             reach = first_reach(run, target, results.measure)
-            taken.append(math.nan if reach is None else float(reach[column]))  # type: ignore[literal-required]
+            taken.append(math.nan if reach is None else float(reach.get(column, math.nan)))  # type: ignore[arg-type]
     save_all(plot(by_panel, params.targets, axis, None, params.title or None, results.measure), paths)
 
 
