@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -87,6 +88,17 @@ class Pattern:
         self.common = route[1:] if up else route[:-1]
 
 
+class Alone(NamedTuple):
+    """Transfers on which nothing but their own links bears, which never change: their size and rate on the wire, and in seconds
+    their latency, their way there and back, and all that they take."""
+
+    wire_bits: float
+    own_bps: Each
+    latency_s: Each
+    round_trip_s: Each
+    takes_s: Each
+
+
 class ClientRoutes:
     """The routes between one server and several clients behind the same edge: the same links but for each client's own.
 
@@ -100,6 +112,7 @@ class ClientRoutes:
         self.clients = clients
         self.own_bps = own.bandwidth_bps
         self.jitters = own.jitters
+        self.alone: dict[int, Alone] = {}  # what transfers of so many bytes take without anybody else
         route, mine = pattern.route, pattern.route[pattern.own]
         self.latency_s: Each | None = None
         common = [leg for leg in route if leg is not mine or own.jitters is None]
