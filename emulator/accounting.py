@@ -146,9 +146,10 @@ class Meter:
         kinds, own, peer = rows["kind"], rows["who"], rows["peer"]
         transfers = kinds == number(TRANSFER)
         broken = rows["status"] == number(BROKEN)
-        totals.bytes_wasted += int(rows["bytes"][transfers & broken].sum())
-        for hop in totals.bytes_by_hop:
-            totals.bytes_by_hop[hop] += int(rows["bytes"][transfers & (rows["hop"] == number(hop))].sum())
+        sizes, hops = rows["bytes"][transfers], rows["hop"][transfers]
+        totals.bytes_wasted += int(sizes[broken[transfers]].sum())
+        for each, hop in {number(hop): hop for hop in totals.bytes_by_hop}.items():
+            totals.bytes_by_hop[hop] += int(sizes[hops == each].sum())
         training, group = kinds == number(COMPUTE), kinds == number(GROUP_OPERATION)
         charged = self._charged[own]
         totals.cost_training_s = _summed(totals.cost_training_s, spans_s[training & charged])

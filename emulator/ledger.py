@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -40,8 +39,7 @@ DONE = "done"
 BROKEN = "broken"
 
 
-@dataclass(frozen=True)
-class Tag:
+class Tag(NamedTuple):
     """What an activity belongs to. ``round`` counts global rounds from 1 (0: before the first); -1 means none."""
 
     what: str

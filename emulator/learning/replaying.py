@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 from emulator.contracts.learning import MeasurementChoice
 from emulator.errors import HflError
 from emulator.learning.facts import Evaluation
+from emulator.learning.keys import content_key
 from emulator.learning.lab import Lab
 from emulator.learning.memo import RunMemory
 from emulator.learning.recipes import Announced, Handle, LocalTraining, Recipe, Train, Trained, lacking
@@ -58,6 +59,7 @@ class ReplayLab(Lab):
         super().__init__(scenario, memory)
         self._at_hand = kept
         self._unknown: list[Handle] = []
+        self._tested = ("evaluation", scenario.evaluate.samples, content_key("task", scenario.objective.identity()))
         self._made = book.made
         self._live = book.live
         book.open()
@@ -105,8 +107,12 @@ class ReplayLab(Lab):
         return [self._evaluation(model) for model in models]
 
     def _evaluation(self, model: Handle) -> Evaluation:
+        place = (*self._tested, model)
         try:
-            return super().evaluate_all([model])[0]
+            if place not in self._made:
+                self._made[place] = super().evaluate_all([model])[0]
+            known: Evaluation = self._made[place]
+            return known
         except NotKnownError:
             if self._scenario.stop.goals:
                 raise

@@ -170,8 +170,8 @@ def averaged(session: Session, models: Mapping[int, Handle], samples: np.ndarray
 
 def _shares(session: Session, models: Mapping[int, Handle], samples: np.ndarray | None) -> list[float]:
     held = session.lab.clients.samples[list(models)] if samples is None else samples
-    total = int(held.sum())
-    return [int(count) / total for count in held]
+    shares: list[float] = (held / int(held.sum())).tolist()
+    return shares
 
 
 def together(
