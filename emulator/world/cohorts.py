@@ -186,10 +186,11 @@ class Cohorts:
     def transfer_all(self, routes: ClientRoutes, size_bytes: int, starts_s: Instants | None = None) -> simpy.Event:
         """See `Network.transfer_all`."""
         arrived = self._env.event()
-        if not self._may_go(routes, size_bytes):
+        alone = routes.alone.get(size_bytes)
+        if not (self._may_go(routes, size_bytes) if alone is None else self._apart(routes)):
             self._one_by_one(Arrivals(routes, arrived), size_bytes)
             return arrived
-        alone = routes.alone.get(size_bytes) or self._alone(routes, size_bytes)
+        alone = alone or self._alone(routes, size_bytes)
         if alone is not None:
             self._go_alone(routes, size_bytes, alone, arrived, self._env.now if starts_s is None else starts_s)
             return arrived
@@ -269,8 +270,11 @@ class Cohorts:
             most_bps = self._carriage.most_bps(routes.round_trip_s)
             if not played or np.any(most_bps < np.array([own.peak for own in played])):
                 return False
-        alone = len(routes.names) > 1 and self._on.keys().isdisjoint(routes.names) and self._links.free(routes.names)
-        return alone or size_bytes == 0
+        return self._apart(routes) or size_bytes == 0
+
+    def _apart(self, routes: ClientRoutes) -> bool:
+        """Whether there are several transfers, and nobody is on the clients' own links."""
+        return len(routes.names) > 1 and self._on.keys().isdisjoint(routes.names) and self._links.free(routes.names)
 
     def _one_by_one(self, arrivals: Arrivals, size_bytes: int) -> None:
         """Transfers each on its own; what is noted of them is their arrival."""
