@@ -176,10 +176,10 @@ class Meter:
 
         Raises `InputError` where the run has outlived a carbon trace that says nothing of what comes after its end.
         """
-        prices, totals = self._prices, self.totals()
+        prices = self._prices
         if prices is None:
             return {}
-        found, energy_j = {}, self.energy_j(now_s)
+        found, totals, energy_j = {}, self.totals(), self.energy_j(now_s)
         if prices.priced:
             found[MONEY] = money_of(prices, totals, energy_j, self._servers, now_s)
         if prices.carbon is not None:

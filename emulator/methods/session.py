@@ -362,9 +362,10 @@ class Session:
             name: sum(share * result.values.get(name, math.nan) for result, share in results)
             for name in (*(measure.name for measure in self.measures), "loss")
         }
+        bill = self.meter.bill(self.world.now)
         self.world.ledger.add(EVALUATION, "cloud", self.world.now, self.world.now, Tag("evaluation", round))
         row = {name: row[name] for name in (*self.usual_columns, *map(bytes_column, self.world.fleet.hops))}
-        row |= self.meter.bill(self.world.now)
+        row |= bill
         if self.privacy is not None:
             row[EPSILON] = self.privacy.epsilon()
         if self.judges_clusters:
