@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import simpy
 
-from emulator.world.fleet import Alone, ClientRoutes, Leg
+from emulator.world.fleet import ClientRoutes, Leg
 from emulator.world.flows import NOTHING_BITS, Flow, Link
+from emulator.world.links import Alone
 from emulator.world.network import EVERYONE, Instants, Known, Places, at, last
 from emulator.world.overtime import OverTime, accumulated, time_to_accumulate
 from emulator.world.simpy_internals import happen, happens_at

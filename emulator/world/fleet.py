@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,9 @@ from emulator.scenario.server_tree import EDGE as EDGE
 from emulator.scenario.topology_schema import Topology
 from emulator.world.assignments import client_devices
 from emulator.world.sites import place
+
+if TYPE_CHECKING:
+    from emulator.world.links import Alone
 
 Floats = npt.NDArray[np.float64]
 
@@ -86,17 +89,6 @@ class Pattern:
         self.route = route
         self.own = 0 if up else -1
         self.common = route[1:] if up else route[:-1]
-
-
-class Alone(NamedTuple):
-    """Transfers on which nothing but their own links bears, which never change: their size and rate on the wire, and in seconds
-    their latency, their way there and back, and all that they take."""
-
-    wire_bits: float
-    own_bps: Each
-    latency_s: Each
-    round_trip_s: Each
-    takes_s: Each
 
 
 class ClientRoutes:
