@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from analysis.quantities import bytes_text, cost_text, energy_text, time_text
+from analysis.quantities import bytes_text, carbon_text, cost_text, energy_text, time_text
 from analysis.seeds import CONFIDENCE, detectable, mean_and_interval, sign_test
 from analysis.studies import StudyResults, each_run, per_run
 from analysis.tables import with_budget
@@ -22,7 +22,7 @@ from emulator.measures import ACCURACY, Measure
 from emulator.study.claims import Place, least_difference, places, side_text, title
 from emulator.study.quantities import COUNT, QUANTITIES, SHARE, Quantity
 from emulator.study.schema import Claim
-from emulator.units import CLIENT_TIME, ENERGY, SIZE, TIME
+from emulator.units import CLIENT_TIME, ENERGY, MASS, SIZE, TIME
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -167,7 +167,7 @@ def _advantage(better: float, than: float, higher: bool) -> float:
 
 _TEXTS: dict[Any, Callable[[float], str]] = {
     SHARE: lambda value: f"{100 * value:.1f}", COUNT: lambda value: f"{value:.3g}",
-    TIME: time_text, SIZE: bytes_text, CLIENT_TIME: cost_text, ENERGY: energy_text,
+    TIME: time_text, SIZE: bytes_text, CLIENT_TIME: cost_text, ENERGY: energy_text, MASS: carbon_text,
 }  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis import activity, participation
 from analysis.cluster_history import CLUSTER_METRICS, clustering_rounds
-from analysis.quantities import accuracy_text, bytes_text, cost_text, energy_text, time_text
+from analysis.quantities import accuracy_text, bytes_text, charged_in, cost_text, energy_text, time_text
 from analysis.runs import Run, check_trained, measure_of
 from analysis.seeds import mean_and_interval
 from analysis.series import Given, as_series
@@ -81,6 +81,7 @@ def cost_to_target(given: Sequence[Given], target: float | None, params: NoParam
     check_trained(run for each in series for run in each.runs)
     runs = [run for each in series for run in each.runs]
     measure = measure_of(runs)
+    taken = _TAKEN | charged_in(run.metrics for run in runs)
     goal = common_target(runs) if target is None else measure.check(target)
     rows = []
     for each in series:
@@ -88,8 +89,8 @@ def cost_to_target(given: Sequence[Given], target: float | None, params: NoParam
         row: dict[str, Any] = {
             "label": each.label, "target_accuracy": goal, "seeds": len(each.runs), "reached": len(reached),
         }  # fmt: skip
-        for column in _TAKEN:
-            row |= _mean(column, [float(reach[column]) for reach in reached])  # type: ignore[literal-required]
+        for column in taken:
+            row |= _mean(column, [float(reach.get(column, math.nan)) for reach in reached])  # type: ignore[arg-type]
         rows.append(row)
     title = _titled(
         f"To reach {measure.goal_text(goal)} test {measure.called}",
@@ -100,11 +101,11 @@ def cost_to_target(given: Sequence[Given], target: float | None, params: NoParam
         (
             row["label"],
             f"{row['reached']} of {row['seeds']}",
-            *(_pair(row, column, text, rows, bool(row["reached"])) for column, (_, text) in _TAKEN.items()),
+            *(_pair(row, column, text, rows, bool(row["reached"])) for column, (_, text) in taken.items()),
         )
         for row in rows
     )
-    return _printed(rows, title, ("method", "reached", *(name for name, _ in _TAKEN.values())), cells, 1, measure)
+    return _printed(rows, title, ("method", "reached", *(name for name, _ in taken.values())), cells, 1, measure)
 
 
 @printed_tables.register("totals")
@@ -117,20 +118,21 @@ def totals(given: Sequence[Given], target: float | None, params: NoParams) -> Pr
     series = as_series(given)
     budgets = any(run.budget for each in series for run in each.runs)
     measure = measure_of(run for each in series for run in each.runs)
+    taken = _TAKEN | charged_in(run.metrics for each in series for run in each.runs)
     for each in series:
         row: dict[str, Any] = {"label": each.label, "seeds": len(each.runs)}
         row |= _mean("final_accuracy", [float(run.judged.iloc[-1]) for run in each.runs])
         if budgets:
             row |= _mean(AT_BUDGET, [accuracy_at_budget(run) for run in each.runs])
         row |= _mean("best_accuracy", [measure.best(run.judged) for run in each.runs])
-        for column in _TAKEN:
-            row |= _mean(column, [float(run.metrics[column].iloc[-1]) for run in each.runs])
+        for column in taken:
+            row |= _mean(column, [float(run.metrics.iloc[-1].get(column, math.nan)) for run in each.runs])
         rows.append(row)
     title = _titled("Whole runs", rows)
     accuracies = {
         "final_accuracy": f"final {measure.called}", AT_BUDGET: "at its budget", "best_accuracy": f"best {measure.called}",
     }  # fmt: skip
-    shown = {c: (name, measure.text) for c, name in accuracies.items() if c != AT_BUDGET or budgets} | _TAKEN
+    shown = {c: (name, measure.text) for c, name in accuracies.items() if c != AT_BUDGET or budgets} | taken
     header = ("method", "seeds", *(name for name, _ in shown.values()))
     cells = tuple(
         (row["label"], str(row["seeds"]), *(_pair(row, c, text, rows) for c, (_, text) in shown.items()))

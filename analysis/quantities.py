@@ -7,11 +7,14 @@ powers of 1000.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from emulator.errors import InputError, suggestion
+from emulator.errors import InputError, quote_all, suggestion
 from emulator.measures import ACCURACY
+from emulator.priced import CARBON, CURRENCY, MONEY, NO_PRICES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,6 +55,7 @@ class Axis:
 
 
 _BYTES = tuple(Unit(name, 1000.0**i) for i, name in enumerate(("B", "kB", "MB", "GB", "TB", "PB")))
+_GRAMS = (Unit("mg", 1e-3), Unit("g", 1.0), Unit("kg", 1e3), Unit("t", 1e6))
 _JOULES = tuple(Unit(name, 1000.0**i) for i, name in enumerate(("J", "kJ", "MJ", "GJ", "TJ")))
 
 AXES = {
@@ -62,6 +66,8 @@ AXES = {
         Axis("bytes", "bytes_total", "Data over all links", _BYTES),
         Axis("energy", "energy_j", "Energy of the clients", _JOULES),
         Axis("round", "round", "Global round"),
+        Axis("money", MONEY, "Money", (Unit("", 1.0),), NO_PRICES),
+        Axis("carbon", CARBON, "CO2 of the clients' energy", _GRAMS, NO_PRICES),
         Axis("epsilon", "epsilon", "Privacy spent, ε", (), "a scenario has no 'privacy', or no noise"),
     )
 }
@@ -72,6 +78,28 @@ def axis_named(name: str) -> Axis:
     if name not in AXES:
         raise InputError(f"unknown axis '{name[:60]}'; {suggestion(name, AXES)}")
     return AXES[name]
+
+
+def axis_in(name: str, metrics: Iterable[pd.DataFrame]) -> Axis:
+    """The axis of this name for these evaluations, with their currency. Raises `InputError` as `axis_named` and `currency_of`."""
+    axis = axis_named(name)
+    return replace(axis, units=(Unit(currency_of(metrics), 1.0),)) if axis.column == MONEY else axis
+
+
+def currency_of(metrics: Iterable[pd.DataFrame]) -> str:
+    """The currency of all of these tables; "" where none says any. Raises `InputError` where there are several."""
+    found = {str(each) for table in metrics if CURRENCY in table for each in table[CURRENCY].dropna().unique()}
+    if len(found) > 1:
+        raise InputError(f"money is in {quote_all(sorted(found))}: apply one price list to all runs with 'hfl prices'")
+    return next(iter(found), "")
+
+
+def charged_in(metrics: Iterable[pd.DataFrame]) -> dict[str, tuple[str, Callable[[float], str]]]:
+    """Of money and CO2, what any of these tables has: by its column what it is called, and how it is written."""
+    tables = list(metrics)
+    amount = partial(money_text, currency=currency_of(tables))
+    every: dict[str, tuple[str, Callable[[float], str]]] = {MONEY: ("money", amount), CARBON: ("CO2", carbon_text)}
+    return {column: how for column, how in every.items() if any(column in table for table in tables)}
 
 
 def check_accuracy(value: float) -> float:
@@ -104,6 +132,16 @@ def bytes_text(count: float) -> str:
 def energy_text(joules: float) -> str:
     """``830 J``, ``4.07 MJ``: three significant digits."""
     return _scaled(joules, _JOULES)
+
+
+def carbon_text(grams: float) -> str:
+    """``16.3 mg``, ``1.2 kg``: three significant digits."""
+    return _scaled(grams, _GRAMS)
+
+
+def money_text(amount: float, currency: str) -> str:
+    """``0.00322 USD``: three significant digits, but all before the point."""
+    return f"{_three_digits(amount)} {currency}".strip()
 
 
 def cost_text(client_seconds: float) -> str:

@@ -18,7 +18,7 @@ from analysis import fleets, printed
 from analysis.claims import table_of
 from analysis.differences import differences
 from analysis.figures import SeriesFigure, series_of
-from analysis.quantities import axis_named, bytes_text, cost_text, energy_text, time_text
+from analysis.quantities import axis_named, bytes_text, charged_in, cost_text, energy_text, time_text
 from analysis.runs import CLUSTERS, COMPLETE, Run, measure_of
 from analysis.series import Series, load_results
 from analysis.studies import INDEX, StudyResults, states_of
@@ -28,6 +28,7 @@ from analysis.tuned import table_of as tuned_table
 from analysis.worlds import load_worlds
 from emulator.errors import InputError
 from emulator.files import read_json, slug
+from emulator.priced import CARBON, MONEY
 from emulator.standing import EPSILON
 
 if TYPE_CHECKING:
@@ -147,6 +148,7 @@ def _summary(series: Sequence[Series], alone: bool, trained: bool) -> Section:
         ("Data over all links", bytes_text(float(last["bytes_total"]))),
         ("Cost", cost_text(float(last["cost_s"]))),
         ("Energy of the clients", energy_text(float(last["energy_j"])) if last["energy_j"] >= 0 else "unknown"),
+        *((name[0].upper() + name[1:], text(float(last[c]))) for c, (name, text) in charged_in([run.metrics]).items()),
         ("Status", run.status),
     ]
     if EPSILON in last:
@@ -212,7 +214,7 @@ def _curves(results: StudyResults, series: Sequence[Series]) -> Section:
     from analysis.plots.cost_accuracy import plot_series
 
     found = _Found()
-    for axis in (*AXES, *_privacy(series)):
+    for axis in (*AXES, *_further(series)):
         found.draw(
             f"Test {results.measure.called} against {axis_named(axis).title.lower()}.",
             False,
@@ -224,9 +226,11 @@ def _curves(results: StudyResults, series: Sequence[Series]) -> Section:
     return Section(results.measure.heading, texts=tuple(found.said), pictures=tuple(found.pictures))
 
 
-def _privacy(series: Sequence[Series]) -> tuple[str, ...]:
-    """The axis of privacy, where all runs know what they spent of it."""
-    return (EPSILON,) if all(EPSILON in run.metrics for each in series for run in each.runs) else ()
+def _further(series: Sequence[Series]) -> tuple[str, ...]:
+    """Further axes, of which all runs know what they spent: money and CO2, and privacy."""
+    columns = {"money": MONEY, "carbon": CARBON, EPSILON: EPSILON}
+    runs = [run for each in series for run in each.runs]
+    return tuple(name for name, column in columns.items() if all(column in run.metrics for run in runs))
 
 
 def _pareto(series: Sequence[Series]) -> Section:
@@ -234,7 +238,7 @@ def _pareto(series: Sequence[Series]) -> Section:
 
     measure = measure_of(run for each in series for run in each.runs)
     found = _Found(["A method is on the front where no other is at least as accurate for at most as much."])
-    for axis in (*AXES[:-1], *_privacy(series)):
+    for axis in (*AXES[:-1], *_further(series)):
         found.draw(
             f"Final {measure.called} against {axis_named(axis).title.lower()}.", False, pareto.plot, series, (axis,)
         )

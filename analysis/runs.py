@@ -22,6 +22,7 @@ from emulator import yamlfile
 from emulator.errors import InputError, quote_all, suggestion
 from emulator.files import changed_files, read_json
 from emulator.measures import ACCURACY, Measure
+from emulator.priced import CURRENCY, MONEY, PRICED, applied
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,11 +71,12 @@ MAY_BE_UNKNOWN = ("loss", "energy_j")  # a loss may overflow, and a device may h
 class Run:
     """A run as its folder tells it.
 
-    ``metrics`` has the columns `COLUMNS` (and whatever else the file has), in the order of the evaluations:
-    ``accuracy`` is a share from 0 to 1 (where the run is judged by another ``measure``, that stands in its place),
-    ``cost_*`` are client-seconds, ``time_s`` is emulated time. ``seed`` is None where no file says it. Where ``training`` is
-    false, every measure and loss is nan. The other tables are read when they are first asked for; each raises `InputError` where
-    its file is missing, damaged or of another version. `tables` names all that there are, and `table` reads any of them.
+    ``metrics`` has the columns `COLUMNS` (and whatever else the file has, and money and CO2 where a price list was applied), in
+    the order of the evaluations: ``accuracy`` is a share from 0 to 1 (where the run is judged by another ``measure``, that stands
+    in its place), ``cost_*`` are client-seconds, ``time_s`` is emulated time. ``seed`` is None where no file says it. Where
+    ``training`` is false, every measure and loss is nan. The other tables are read when they are first asked for; each raises
+    `InputError` where its file is missing, damaged or of another version. `tables` names all that there are, and `table` reads
+    any of them.
     """
 
     folder: Path
@@ -292,7 +294,7 @@ def load_run(folder: Path | str) -> Run:
         raise _other_version(
             folder / (MANIFEST if summary is None else SUMMARY), "'measure' is of another form"
         ) from None
-    metrics = _read_metrics(folder / METRICS, summary is None, training, measure)
+    metrics = _with_prices(folder, _read_metrics(folder / METRICS, summary is None, training, measure))
     return Run(folder, name, label, seed, status, metrics, training, measure)
 
 
@@ -414,6 +416,22 @@ def _read_metrics(path: Path, drop_cut_row: bool, training: bool, measure: Measu
     if problem:
         raise InputError(f"'{path}' is damaged: {problem}")
     return metrics.astype({"round": "int64"})
+
+
+def _with_prices(folder: Path, metrics: pd.DataFrame) -> pd.DataFrame:
+    """Evaluations with what a price list says that was applied to the run afterwards, and with the currency of their money."""
+    said = applied(folder)
+    try:
+        if said is not None:
+            metrics = metrics.assign(**{str(name): values for name, values in said["columns"].items()})
+        if MONEY in metrics:
+            currency = (_read_scenario(folder / SCENARIO)["prices"] if said is None else said)[CURRENCY]
+            metrics = metrics.assign(**{CURRENCY: str(currency)})
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise _other_version(
+            folder / (SCENARIO if said is None else PRICED), "its prices are of another form"
+        ) from None
+    return metrics
 
 
 def _numbers(column: str, cells: Sequence[str]) -> list[float] | list[str]:

@@ -17,14 +17,15 @@ from pydantic import ValidationError
 
 from analysis.cluster_history import CLUSTER_METRICS, clustering_rounds, weights_kept
 from analysis.drops import DROP, with_drops
-from analysis.quantities import accuracy_text, bytes_text, cost_text, time_text
+from analysis.quantities import accuracy_text, bytes_text, charged_in, cost_text, currency_of, time_text
 from analysis.runs import COLUMNS, COMPLETE, GROUPINGS, Run, load_run, measure_of
 from analysis.seeds import mean_and_interval
-from analysis.tables import AT_BUDGET, LAST_ROUNDS, NOT_REACHED, first_reach, with_budget
+from analysis.tables import AT_BUDGET, LAST_ROUNDS, NOT_REACHED, TO_TARGET_PRICED, first_reach, with_budget
 from analysis.texttable import TextTable
 from emulator.errors import InputError
 from emulator.files import read_json, replacing, write_text
 from emulator.measures import ACCURACY, Measure
+from emulator.priced import CURRENCY
 from emulator.scenario.budget import Budget
 from emulator.study.names import FAILURES, short_names, text_of
 from emulator.study.schema import Claim
@@ -197,11 +198,12 @@ def per_run(results: StudyResults) -> pd.DataFrame:
     import pandas as pd
 
     rows, measure = [], results.measure
+    final, to_target = _charged(results.table)
     for run in each_run(results.table):
         first, last = run.iloc[0], run.iloc[-1]
         row: dict[str, Any] = {c: first[c] for c in _identifying(results.table)}
         row |= {"final_accuracy": float(last[measure.name]), "best_accuracy": measure.best(run[measure.name])}
-        row |= {column: float(last.get(column, math.nan)) for column in (*FINAL, *GROUPS, *CLUSTERED)}
+        row |= {column: float(last.get(column, math.nan)) for column in (*final, *GROUPS, *CLUSTERED)}
         row |= {
             column: float(last[column])
             for column in (LAST_ROUNDS, DROP, AT_BUDGET, *PERSONAL)
@@ -209,7 +211,7 @@ def per_run(results: StudyResults) -> pd.DataFrame:
         }
         if results.target is not None:
             reach: Mapping[str, Any] = first_reach(run, results.target, measure) or {}
-            row |= {name: float(reach.get(column, math.nan)) for name, column in TO_TARGET.items()}
+            row |= {name: float(reach.get(column, math.nan)) for name, column in to_target.items()}
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -225,20 +227,23 @@ def summarise(results: StudyResults) -> pd.DataFrame:
     import pandas as pd
 
     runs = per_run(results)
+    final, to_target = _charged(results.table)
     columns = list(results.columns)
     groups = [group for _, group in runs.groupby(columns, sort=False)] if columns else [runs]
     rows = []
     for group in groups:
         row: dict[str, Any] = {column: group[column].iloc[0] for column in columns}
+        if CURRENCY in results.table:
+            row[CURRENCY] = currency_of([results.table])
         if "method" not in columns:
             row["method"] = group["method"].iloc[0]
         row |= {column: group[column].iloc[0] for column in _tuned(runs)}
         row["seeds"] = len(group)
-        quantities = ["final_accuracy", "best_accuracy", *FINAL, *GROUPS, *CLUSTERED]
+        quantities = ["final_accuracy", "best_accuracy", *final, *GROUPS, *CLUSTERED]
         quantities += [column for column in (LAST_ROUNDS, AT_BUDGET, DROP, *PERSONAL) if column in runs]
         if results.target is not None:
             row |= {"target_accuracy": results.target, "reached": int(group["round_to_target"].notna().sum())}
-            quantities += TO_TARGET
+            quantities += to_target
         group = group.assign(clustering_rounds=group["clustering_rounds"].where(lambda rounds: rounds > 0))
         row["clustered"] = int(group["clustering_rounds"].notna().sum())
         for name in quantities:
@@ -270,6 +275,7 @@ def as_text(summary: pd.DataFrame, columns: Sequence[str], measure: Measure = AC
     who = [*columns] if columns else ["method"]
     header = tuple(shorter.get(column, column) for column in who)
     several = any(row["seeds"] > 1 for row in rows)
+    charged = charged_in([summary.rename(columns={f"{column}_mean": column for column in TO_TARGET_PRICED})])
 
     def section(title: str, parts: Mapping[str, Callable[[Mapping[str, Any]], str]]) -> str:
         cells = tuple((*(text_of(row[c]) for c in who), *(text(row) for text in parts.values())) for row in rows)
@@ -295,6 +301,7 @@ def as_text(summary: pd.DataFrame, columns: Sequence[str], measure: Measure = AC
             "time": pair("time_s", time_text),
             "data": pair("bytes_total", bytes_text),
             "cost": pair("cost_s", cost_text),
+            **{name: pair(column, text) for column, (name, text) in charged.items()},
         },
     )
     if summary["clusters_mean"].notna().any():
@@ -318,6 +325,7 @@ def as_text(summary: pd.DataFrame, columns: Sequence[str], measure: Measure = AC
             "time": pair("time_to_target_s", time_text),
             "data": pair("bytes_to_target", bytes_text),
             "cost": pair("cost_to_target_s", cost_text),
+            **{name: pair(TO_TARGET_PRICED[column], text) for column, (name, text) in charged.items()},
         },
     )
     return f"{texts}\n\n{to_target}\n"
@@ -339,6 +347,12 @@ def with_interval(
     if first.count(" ") == second.count(" ") == 1:
         first = first.removesuffix(unit)  # "92.2 ± 7.1 %" says the unit once
     return f"{first} ± {second}"
+
+
+def _charged(table: pd.DataFrame) -> tuple[tuple[str, ...], dict[str, str]]:
+    """`FINAL` and `TO_TARGET` with money and CO2, where the runs of a study have them."""
+    priced = [column for column in TO_TARGET_PRICED if column in table]
+    return (*FINAL, *priced), TO_TARGET | {TO_TARGET_PRICED[column]: column for column in priced}
 
 
 def _identity(columns: Sequence[str], run: Mapping[str, Any], tuned: str) -> dict[str, Any]:

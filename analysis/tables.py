@@ -8,20 +8,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict
+from functools import partial
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 from analysis.quantities import (
     AXES,
     axis_named,
     bytes_text,
+    carbon_text,
+    charged_in,
     cost_text,
+    currency_of,
     energy_text,
+    money_text,
     time_text,
 )
 from analysis.runs import Run, check_trained, measure_of, unique_labels
 from analysis.texttable import TextTable
 from emulator.errors import InputError
 from emulator.measures import ACCURACY, Measure
+from emulator.priced import CARBON, CURRENCY, MONEY
 from emulator.standing import SPENT, last_within
 
 if TYPE_CHECKING:
@@ -40,13 +46,15 @@ BUDGET_AXES = (
 
 
 class Reach(TypedDict):
-    """The evaluation at which an accuracy was reached, counted from the start; unknown energy is nan."""
+    """The evaluation at which an accuracy was reached, counted from the start. Unknown energy is nan."""
 
     round: int
     time_s: float
     bytes_total: float
     cost_s: float
     energy_j: float
+    money: NotRequired[float]  # where there are prices
+    carbon_g: NotRequired[float]
 
 
 def first_reach(metrics: pd.DataFrame, target: float, measure: Measure = ACCURACY) -> Reach | None:
@@ -59,20 +67,24 @@ def first_reach(metrics: pd.DataFrame, target: float, measure: Measure = ACCURAC
     if not reached.any():
         return None
     row = metrics.iloc[int(reached.argmax())]
-    return Reach(
+    found = Reach(
         round=int(row["round"]),
         time_s=float(row["time_s"]),
         bytes_total=float(row["bytes_total"]),
         cost_s=float(row["cost_s"]),
         energy_j=float(row["energy_j"]),
     )
+    for column in (MONEY, CARBON):
+        if column in row:
+            found[column] = float(row[column])  # type: ignore[literal-required]
+    return found
 
 
 def at_budget(metrics: pd.DataFrame, axis: str, budget: float, measure: Measure = ACCURACY) -> float:
     """The best accuracy (a share), or other measure, among the evaluations that took at most ``budget``; nan if there is none.
 
-    ``axis`` is ``time`` (seconds), ``bytes``, ``cost`` (client-seconds), ``energy`` (joules) or ``round``. Raises `InputError`
-    for another axis or a budget that is negative or no number.
+    ``axis`` is ``time`` (seconds), ``bytes``, ``cost`` (client-seconds), ``energy`` (joules), ``money``,
+    ``carbon`` (grams) or ``round``. Raises `InputError` for another axis or a budget that is negative or no number.
     """
     column = axis_named(axis).column
     if column not in metrics:
@@ -116,12 +128,12 @@ def compare(
     """A row for each run: how it ended, what the target accuracy took, and its accuracy at equal budgets.
 
     Where runs are judged by another measure, that takes the place of ``accuracy`` in the names of columns (``final_mae``).
-    ``target`` is a share, by default `common_target`. ``budget`` maps axes (see `at_budget`) to budgets, by
-    default `common_budget` for cost, time and bytes. Both stand in columns of their own (``target_accuracy``,
-    ``budget_cost_s`` and so on), so that the table says what it compares. `AT_BUDGET` is the accuracy at the budget of the run's
-    own scenario, where one has any. Where the target is not reached, ``round_to_target``
-    and the others are missing (NA); so is an accuracy at a budget within which nothing
-    was evaluated. Raises `InputError` if there are no runs, a run has no accuracies, or a value makes no sense.
+    ``target`` is a share, by default `common_target`. ``budget`` maps axes (see `at_budget`) to budgets, by default
+    `common_budget` for cost, time and bytes, and for money and CO2 where all runs know them. Both stand in columns of their own
+    (``target_accuracy``, ``budget_cost_s`` and so on), so that the table says what it compares. `AT_BUDGET` is the accuracy at
+    the budget of the run's own scenario, where one has any. Where the target is not reached, ``round_to_target`` and the others
+    are missing (NA); so is an accuracy at a budget within which nothing was evaluated. Raises `InputError` if there are no runs,
+    a run has no accuracies, money is in several currencies, or a value makes no sense.
     """
     import pandas as pd
 
@@ -130,7 +142,9 @@ def compare(
     check_trained(runs)
     measure = measure_of(runs)
     goal = common_target(runs) if target is None else measure.check(target)
-    budgets = {axis: common_budget(runs, axis) for axis in BUDGET_AXES} if budget is None else dict(budget)
+    charged = charged_in(run.metrics for run in runs)
+    priced = [axis for axis, column in (("money", MONEY), ("carbon", CARBON)) if all(column in r.metrics for r in runs)]
+    budgets = {a: common_budget(runs, a) for a in (*BUDGET_AXES, *priced)} if budget is None else dict(budget)
     rows: list[dict[str, Any]] = []
     for run, label in zip(runs, unique_labels(runs), strict=True):
         reach = first_reach(run.metrics, goal, measure)
@@ -148,6 +162,8 @@ def compare(
             "bytes_to_target": reach["bytes_total"] if reach else math.nan,
             "cost_to_target_s": reach["cost_s"] if reach else math.nan,
             "energy_to_target_j": reach["energy_j"] if reach else math.nan,
+            **{TO_TARGET_PRICED[c]: reach.get(c, math.nan) if reach else math.nan for c in charged},
+            **({CURRENCY: run.metrics[CURRENCY].iloc[0]} if CURRENCY in run.metrics else {}),
         }
         for axis, limit in budgets.items():
             row[f"accuracy_at_{axis}"] = at_budget(run.metrics, axis, limit, measure)
@@ -175,7 +191,7 @@ def as_csv(table: pd.DataFrame) -> str:
     """
     cells = table.astype(object).where(table.notna(), None)
     missed = table["round_to_target"].isna()
-    for column in _TO_TARGET:
+    for column in (c for c in (*_TO_TARGET, *TO_TARGET_PRICED.values()) if c in cells):
         cells.loc[missed, column] = NOT_REACHED
     return str(cells.to_csv(index=False, lineterminator="\n"))
 
@@ -191,22 +207,24 @@ def charges(runs: Sequence[Run], names: Sequence[str] | None = None) -> pd.DataF
     for run, name in zip(runs, names or unique_labels(runs), strict=True):
         last = run.metrics.iloc[-1]
         rows.append({"label": name, "seed": run.seed, "status": run.status, "round": int(last["round"])})
-        rows[-1] |= {column: float(last[column]) for column in _CHARGES}
+        rows[-1] |= {column: float(last[column]) for column in (*_CHARGES, *charged_in([run.metrics]))}
+        rows[-1] |= {CURRENCY: last[CURRENCY]} if CURRENCY in last else {}
     return pd.DataFrame(rows).astype({"seed": "Int64"})
 
 
 def charges_as_text(table: pd.DataFrame) -> str:
     """A table of `charges` for a terminal."""
+    charged = _CHARGES | charged_in([table])
     rows = [
         (
             row["label"],
             row["status"],
             f"{row['round']:.0f}",
-            *(UNKNOWN if _missing(row[c]) else text(row[c]) for c, (_, text) in _CHARGES.items()),
+            *(UNKNOWN if _missing(row[c]) else text(row[c]) for c, (_, text) in charged.items()),
         )
         for row in table.to_dict("records")
     ]
-    header = ("run", "status", "rounds", *(title for title, _ in _CHARGES.values()))
+    header = ("run", "status", "rounds", *(title for title, _ in charged.values()))
     return TextTable("What it took", header, tuple(rows), (False, False, *(True for _ in header[2:]))).text() + "\n"
 
 
@@ -223,11 +241,13 @@ _TO_TARGET: dict[str, tuple[str, Callable[[float], str]]] = {
     "cost_to_target_s": ("cost", cost_text),
     "energy_to_target_j": ("energy", energy_text),
 }
+TO_TARGET_PRICED = {MONEY: "money_to_target", CARBON: "carbon_to_target_g"}
 _BUDGET_TEXT: dict[str, Callable[[float], str]] = {
     "cost": cost_text,
     "time": time_text,
     "bytes": bytes_text,
     "energy": energy_text,
+    "carbon": carbon_text,
     "round": lambda value: f"round {value:.0f}",
 }
 
@@ -255,18 +275,21 @@ def _sections(table: pd.DataFrame, measure: Measure) -> list[TextTable]:
         ),
         (False, True, False, True, True, *(True for _ in more)),
     )
+    charged = charged_in([table.rename(columns={name: c for c, name in TO_TARGET_PRICED.items()})])
+    taken = _TO_TARGET | {TO_TARGET_PRICED[column]: how for column, how in charged.items()}
     target = TextTable(
         f"To reach {measure.goal_text(rows[0]['target_accuracy'])}",
-        ("run", *(title for title, _ in _TO_TARGET.values())),
-        tuple((row["label"], *(_reach_text(row, column) for column in _TO_TARGET)) for row in rows),
-        (False, *(True for _ in _TO_TARGET)),
+        ("run", *(title for title, _ in taken.values())),
+        tuple((row["label"], *(_reach_text(row, c, text) for c, (_, text) in taken.items())) for row in rows),
+        (False, *(True for _ in taken)),
     )
     axes = [axis for axis in AXES if f"accuracy_at_{axis}" in table.columns]
     if not axes:
         return [ends, target]
+    texts = _BUDGET_TEXT | {"money": partial(money_text, currency=currency_of([table]))}
     budgets = TextTable(
         f"Best {measure.called} within equal budgets",
-        ("run", *(_BUDGET_TEXT[axis](rows[0][_budget_column(axis)]) for axis in axes)),
+        ("run", *(texts[axis](rows[0][_budget_column(axis)]) for axis in axes)),
         tuple((row["label"], *(_budget_text(row[f"accuracy_at_{axis}"], measure) for axis in axes)) for row in rows),
         (False, *(True for _ in axes)),
     )
@@ -280,10 +303,10 @@ def _missing(value: Any) -> bool:
     return bool(pd.isna(value))
 
 
-def _reach_text(row: Mapping[str, Any], column: str) -> str:
+def _reach_text(row: Mapping[str, Any], column: str, text: Callable[[float], str]) -> str:
     if _missing(row["round_to_target"]):
         return NOT_REACHED
-    return UNKNOWN if _missing(row[column]) else _TO_TARGET[column][1](row[column])
+    return UNKNOWN if _missing(row[column]) else text(row[column])
 
 
 def _budget_text(value: float, measure: Measure) -> str:
@@ -291,4 +314,5 @@ def _budget_text(value: float, measure: Measure) -> str:
 
 
 def _budget_column(axis: str) -> str:
-    return {"cost": "budget_cost_s", "time": "budget_time_s", "energy": "budget_energy_j"}.get(axis, f"budget_{axis}")
+    units = {"cost": "_s", "time": "_s", "energy": "_j", "carbon": "_g"}
+    return f"budget_{axis}{units.get(axis, '')}"

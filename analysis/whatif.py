@@ -6,11 +6,12 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from analysis.quantities import bytes_text, cost_text, energy_text, time_text
+from analysis.quantities import bytes_text, charged_in, cost_text, currency_of, energy_text, time_text
 from analysis.runs import Run, check_trained, measure_of
-from analysis.tables import NOT_REACHED, first_reach
+from analysis.tables import NOT_REACHED, UNKNOWN, first_reach
 from analysis.texttable import TextTable
 from emulator.measures import ACCURACY, Measure
+from emulator.priced import CURRENCY
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,27 +44,31 @@ def side_by_side(before: Run, after: Run) -> pd.DataFrame:
     import pandas as pd
 
     check_trained((before, after))
+    columns = (*_COLUMNS, *charged_in(run.metrics for run in (before, after)))
     rows = []
     for target in targets_between(before, after):
         row: dict[str, Any] = {before.measure.name: target}
         for name, run in (("before", before), ("after", after)):
             reach = first_reach(run.metrics, target, run.measure)
-            for column in ("round", *_COLUMNS):
-                row[f"{column}_{name}"] = math.nan if reach is None else float(reach[column])  # type: ignore[literal-required]
+            for column in ("round", *columns):
+                row[f"{column}_{name}"] = math.nan if reach is None else float(reach.get(column, math.nan))  # type: ignore[arg-type]
         rows.append(row)
-    return pd.DataFrame(rows)
+    known = {CURRENCY: currency} if (currency := currency_of(run.metrics for run in (before, after))) else {}
+    return pd.DataFrame(rows).assign(**known)
 
 
 def as_text(table: pd.DataFrame, measure: Measure = ACCURACY) -> str:
     """The table of `side_by_side` for a terminal."""
     rows = []
+    columns = _COLUMNS | charged_in([table.rename(columns=lambda name: name.removesuffix("_before"))])
     for row in table.to_dict("records"):
         cells = [measure.text(row[measure.name])]
-        for column, (_, text) in _COLUMNS.items():
+        for column, (_, text) in columns.items():
             for name in ("before", "after"):
                 value = row[f"{column}_{name}"]
-                cells.append(NOT_REACHED if math.isnan(value) else text(value))
+                reached = not math.isnan(row[f"round_{name}"])
+                cells.append(text(value) if value == value else UNKNOWN if reached else NOT_REACHED)
         rows.append(tuple(cells))
     title = "To reach the same accuracies" if measure == ACCURACY else f"To reach the same {measure.called}"
-    header = (measure.called, *(word for title, _ in _COLUMNS.values() for word in (title, "what if")))
+    header = (measure.called, *(word for title, _ in columns.values() for word in (title, "what if")))
     return TextTable(title, header, tuple(rows), (True,) * len(header)).text()

@@ -19,6 +19,7 @@ from analysis.texttable import TextTable
 from emulator.errors import InputError, quote_all
 from emulator.files import read_json
 from emulator.measures import ACCURACY, Measure
+from emulator.priced import CARBON, MONEY
 from emulator.study.names import short_names, text_of
 from emulator.study.schema import Claim
 
@@ -27,6 +28,11 @@ if TYPE_CHECKING:
 
 TOTALS = ("time_s", "bytes_total", "cost_s", "energy_j")
 AGAINST = {"time_vs_run": "time_s", "bytes_vs_run": "bytes_total", "cost_vs_run": "cost_s"}
+# What reaching a target took: how its column is called, where an evaluation has it, and the unit at the end of the name.
+TO_TARGETS = (
+    ("round", "round", ""), ("time", "time_s", "_s"), ("bytes", "bytes_total", ""), ("cost", "cost_s", "_s"),
+    ("money", MONEY, ""), ("carbon", CARBON, "_g"),
+)  # fmt: skip
 WHOLE = ("replayed", "trained")  # states of replays whose every number is known
 SHOWN = 25  # rows that a terminal shows
 
@@ -37,9 +43,9 @@ class WorldResults:
 
     ``table`` has a row for each replay: ``run``, what runs and worlds differ in (``columns``), ``method``, ``seed``; its
     ``status`` (`WHOLE`, or ``needs training``); final and best accuracy, totals, and those as multiples of the run's own
-    (``..._vs_run``); for each target what reaching it took; and the local trainings that were asked for, reused, trained and
-    missing. What is not
-    known is nan. ``study`` holds the evaluations of those that are known as a whole; None where there are none.
+    (``..._vs_run``); money and CO2 where there are prices; for each target what reaching it took; and the local trainings that
+    were asked for, reused, trained and missing. What is not known is nan. ``study`` holds the evaluations of those that are known
+    as a whole; None where there are none.
     """
 
     columns: tuple[str, ...]
@@ -143,15 +149,15 @@ def _row(
         "final_accuracy": float(last[measure.name]) if whole else math.nan,
         "best_accuracy": measure.best(metrics[measure.name]) if whole else math.nan,
     }
-    row |= {name: math.nan if last is None else float(last[name]) for name in TOTALS}
+    priced = [column for column in (MONEY, CARBON) if column in metrics]
+    row |= {name: math.nan if last is None else float(last[name]) for name in (*TOTALS, *priced)}
     row |= {name: row[column] / original[column] if original[column] else math.nan for name, column in AGAINST.items()}
     for target in targets:
         reach = first_reach(metrics, target, measure) if whole else None
         row |= {
             f"{title}_to_{target:g}{unit}": math.nan if reach is None else float(reach[column])  # type: ignore[literal-required]
-            for title, column, unit in (
-                ("round", "round", ""), ("time", "time_s", "_s"), ("bytes", "bytes_total", ""), ("cost", "cost_s", "_s"),
-            )
+            for title, column, unit in TO_TARGETS
+            if column not in (MONEY, CARBON) or column in priced
         }  # fmt: skip
     reused = counts["asked"] - counts["trained"] - counts["missing"]
     return row | {

@@ -1,6 +1,7 @@
-"""How long other worlds of a finished run take: one replay, as the page of ``hfl explore`` does it, and a grid of 100.
+"""How long other worlds of a finished run take: 1,000 random ones, one as the page of ``hfl explore`` replays
+it, and a grid of 100.
 
-    python benchmarks/worlds.py [--rounds 50] [--run DIR]
+    python benchmarks/worlds.py [--rounds 50] [--run DIR] [--worlds 1000]
 
 The run has the shape of benchmarks/whatif.py (100 clients, 5 edges, K = 5 group rounds with secure aggregation) with a small
 model, so that it is trained within two minutes: a replay takes as long whatever the model. ``--run`` takes a finished run.
@@ -9,17 +10,22 @@ model, so that it is trained within two minutes: a replay takes as long whatever
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
+import random
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from whatif import SCENARIO
 
 from emulator.explore.explorer import Explorer
+from emulator.learning.memo import Memo
+from emulator.replay import Replay, open_source, replay_worlds
 
 CHANGES = {
     "bandwidth": "topology.links.access.up={} Mbit/s",
@@ -46,6 +52,39 @@ def hfl(*words: str) -> None:
     subprocess.run([sys.executable, "-m", "emulator", *words, "--no-memo"], check=True, stdout=subprocess.DEVNULL)
 
 
+def random_worlds(count: int) -> list[dict[str, object]]:
+    """Worlds with links, devices and an overhead of their own, drawn from a seed."""
+    draw = random.Random(1)
+    devices: tuple[object, ...] = ({"mix": "phone-mix"}, {"raspberry-pi-4b": 0.7, "laptop": 0.3}, "jetson-nano")
+    return [
+        {
+            "topology.links.access.up": f"{draw.uniform(1, 50)!r} Mbit/s",
+            "topology.links.access.latency": f"{draw.uniform(1, 300)!r} ms",
+            "topology.links.backhaul.up": f"{draw.uniform(20, 500)!r} Mbit/s",
+            "topology.devices": draw.choice(devices),
+            "method.group_operation.c": f"{draw.uniform(0.1, 9)!r} ms",
+        }
+        for _ in range(count)
+    ]
+
+
+def some_worlds(run: Path, worlds: list[dict[str, object]]) -> tuple[int, float]:
+    """Replays worlds in this process; how many were known, and the seconds of its core."""
+    began, memo = time.process_time(), Memo(None)
+    known = sum(isinstance(each, Replay) and each.known for each in replay_worlds(open_source(run), worlds, memo))
+    memo.close()
+    return known, time.process_time() - began
+
+
+def side_by_side(run: Path, count: int) -> None:
+    worlds, began, most = random_worlds(count), time.perf_counter(), os.cpu_count() or 1
+    with ProcessPoolExecutor(most, multiprocessing.get_context("spawn")) as pool:
+        parts = list(pool.map(some_worlds, [run] * most, [worlds[part::most] for part in range(most)]))
+    took_s, core_s = time.perf_counter() - began, sum(seconds for _, seconds in parts)
+    assert sum(known for known, _ in parts) == count
+    print(f"{count} random worlds in {most} processes: {took_s:.1f} s; a replay takes {core_s / count:.3f} s of a core")
+
+
 def one_by_one(run: Path) -> None:
     explorer = Explorer([run], None)
     explorer.ask([], lambda: True).result()
@@ -64,6 +103,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--run", type=Path)
+    parser.add_argument("--worlds", type=int, default=1000, help="random worlds, several processes at a time")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         run = given.run
@@ -73,6 +113,7 @@ def main() -> None:
             scenario.write_text(text.replace("cnn-fashion-mnist", "{kind: mlp, hidden: [16]}"))
             hfl("run", str(scenario), "--out", str(run), "--set", "output.plot=false")
         print(f"load of the machine before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+        side_by_side(run, given.worlds)
         one_by_one(run)
         study = Path(folder) / "study.yaml"
         study.write_text(GRID.format(run=run.resolve()))

@@ -1,4 +1,4 @@
-"""Totals as pure functions of ledger rows: bytes by hop, cost in client-seconds, energy of the clients.
+"""Totals as pure functions of ledger rows: bytes by hop, cost in client-seconds, energy of the clients, money and CO2.
 
 Cost is S2 Eq. 5: over all clients, the seconds that they spend in training and in group operations. It is a sum over
 clients, not a span of time.
@@ -6,15 +6,20 @@ clients, not a span of time.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from devices.profile import Power
+from emulator.errors import InputError
 from emulator.ledger import BROKEN, COMPUTE, GROUP_OPERATION, HOPS, TRANSFER, Ledger, Row, Tag, numbers_of
+from emulator.priced import CARBON, MONEY
+from emulator.scenario.prices import Prices, outlived
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,6 +47,7 @@ class Totals:
     extra_energy_j: float = 0.0
     bytes_wasted: int = 0
     cost_wasted_s: float = 0.0
+    extra_carbon_g: float = 0.0  # of the energy beside idle power, where carbon goes by a trace
 
     @property
     def bytes_total(self) -> int:
@@ -69,10 +75,17 @@ class Meter:
     """Running totals of a ledger that still grows: each reading adds only the rows that are new since the last one.
 
     Sums go row by row, so that they do not depend in a single bit on when they are read. ``hops`` are kinds of hops that there
-    are beside the usual ones.
+    are beside the usual ones. ``prices`` are those that `bill` is to apply; ``servers`` counts those of each tier.
     """
 
-    def __init__(self, ledger: Ledger, clients: Mapping[str, Power], hops: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        clients: Mapping[str, Power],
+        hops: Sequence[str] = (),
+        prices: Prices | None = None,
+        servers: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
         self._ledger = ledger
         self._clients = clients
         self._read = 0
@@ -81,6 +94,8 @@ class Meter:
         # By the number of a node's name: whether it is a client, and what sending, receiving and computing add to its idle power.
         self._charged = np.zeros(0, bool)
         self._extra_w = np.zeros((3, 0))
+        self._prices, self._servers = prices, servers
+        self._carbon = None if prices is None else prices.carbon_over_time
         self._drawn_j: Floats | None = None  # by node, above its idle power, where that is kept
         ledger.before_spill = self._before_spill
 
@@ -102,11 +117,15 @@ class Meter:
     def totals(self) -> Totals:
         """The totals of all rows so far."""
         rows = self._ledger.packed[self._read :]
+        self.take(rows)
+        self._read += len(rows)
+        return self._totals
+
+    def take(self, rows: np.ndarray) -> None:
+        """Adds rows as a ledger packs them, with the numbers that the meter's ledger has for texts."""
         if len(rows):
             self._know_all()
             self._add(rows)
-            self._read += len(rows)
-        return self._totals
 
     def _know_all(self) -> None:
         """Looks up the names that are new."""
@@ -127,25 +146,61 @@ class Meter:
         kinds, own, peer = rows["kind"], rows["who"], rows["peer"]
         transfers = kinds == number(TRANSFER)
         broken = rows["status"] == number(BROKEN)
-        totals.bytes_wasted += int(rows["bytes"][transfers & broken].sum())
-        for hop in totals.bytes_by_hop:
-            totals.bytes_by_hop[hop] += int(rows["bytes"][transfers & (rows["hop"] == number(hop))].sum())
+        sizes, hops = rows["bytes"][transfers], rows["hop"][transfers]
+        totals.bytes_wasted += int(sizes[broken[transfers]].sum())
+        for each, hop in {number(hop): hop for hop in totals.bytes_by_hop}.items():
+            totals.bytes_by_hop[hop] += int(sizes[hops == each].sum())
         training, group = kinds == number(COMPUTE), kinds == number(GROUP_OPERATION)
         charged = self._charged[own]
         totals.cost_training_s = _summed(totals.cost_training_s, spans_s[training & charged])
         totals.cost_group_s = _summed(totals.cost_group_s, spans_s[group & charged])
         totals.cost_wasted_s = _summed(totals.cost_wasted_s, spans_s[(training | group) & charged & broken])
-        extra_j = np.zeros((len(rows), 2))  # of a transfer both ends may pay
-        extra_j[:, 0] = np.where(transfers, send_w[own], np.where(training | group, compute_w[own], 0.0)) * spans_s
-        extra_j[:, 1] = np.where(transfers, receive_w[peer], 0.0) * spans_s
+        extra_w = np.zeros((len(rows), 2))  # of a transfer both ends may pay
+        extra_w[:, 0] = np.where(transfers, send_w[own], np.where(training | group, compute_w[own], 0.0))
+        extra_w[:, 1] = np.where(transfers, receive_w[peer], 0.0)
+        extra_j = extra_w * spans_s[:, None]
         if self._drawn_j is not None:
             np.add.at(self._drawn_j, own, extra_j[:, 0])
             np.add.at(self._drawn_j, peer, extra_j[:, 1])
         totals.extra_energy_j = _summed(totals.extra_energy_j, extra_j.ravel())
+        if self._carbon is not None:
+            of_a_watt_g = self._carbon[0].sums(rows["end_s"]) - self._carbon[0].sums(rows["start_s"])
+            totals.extra_carbon_g = _summed(totals.extra_carbon_g, (extra_w * of_a_watt_g[:, None]).ravel())
 
     def energy_j(self, now_s: float) -> float:
         """Energy of all clients since the start: idle power all the time, and what their activities drew above it."""
         return self._idle_w * now_s + self.totals().extra_energy_j
+
+    def bill(self, now_s: float) -> dict[str, float]:
+        """Money and grams of CO2 since the start, as far as there are prices, by their columns of ``metrics.csv``.
+
+        Raises `InputError` where the run has outlived a carbon trace that says nothing of what comes after its end.
+        """
+        prices = self._prices
+        if prices is None:
+            return {}
+        found, totals, energy_j = {}, self.totals(), self.energy_j(now_s)
+        if prices.priced:
+            found[MONEY] = money_of(prices, totals, energy_j, self._servers, now_s)
+        if prices.carbon is not None:
+            found[CARBON] = prices.carbon.each * energy_j
+        if self._carbon is not None and prices.carbon_trace is not None:
+            function, end_s = self._carbon
+            if end_s is not None and now_s > end_s:
+                raise InputError(outlived(prices.carbon_trace, end_s), "prices.carbon_trace.end")
+            found[CARBON] = self._idle_w * float(function.sums(np.array([now_s]))[0]) + totals.extra_carbon_g
+        return found
+
+
+def money_of(prices: Prices, totals: Totals, energy_j: float, servers: Mapping[str, int], now_s: float) -> float:
+    """What totals cost by a price list: traffic by hop, clients while they work, servers all the time, energy of the clients."""
+    terms = [price.each * totals.bytes_by_hop[hop] for hop, price in prices.traffic.items()]
+    terms += [price.each * servers[tier] * now_s for tier, price in prices.servers.items()]
+    if prices.devices is not None:
+        terms.append(prices.devices.each * totals.cost_s)
+    if prices.energy is not None:
+        terms.append(prices.energy.each * energy_j)
+    return math.fsum(terms)
 
 
 def _summed(start: float, values: np.ndarray) -> float:

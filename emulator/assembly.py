@@ -57,7 +57,8 @@ def assemble(scenario: Scenario, lab: AnyLab, ledger: Ledger | None = None) -> S
     moving = movements(scenario.topology, scenario.seed)
     world = World(env, fleet, network, workload, ledger, traces.speeds, disturbed, moving)
     powers = {name: device.power for name, device in zip(fleet.client_names, fleet.client_devices, strict=True)}
-    session = Session(scenario, world, lab, Meter(ledger, powers, fleet.hops))
+    servers = {tier: len(names) for tier, names in fleet.roster.tiers.items()}
+    session = Session(scenario, world, lab, Meter(ledger, powers, fleet.hops, scenario.prices, servers))
     apart = any(isinstance(each, TrainingChoice) and each.plugin.facts.apart for _, each in choices(scenario.method))
     if session.wire.used or apart:
         world.watch()  # encoding takes each client's device its own time, and so does what members do apart

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from emulator.files import naming, replacing
+from emulator.hops import CLIENT_CLIENT as CLIENT_CLIENT
+from emulator.hops import CLIENT_SERVER as CLIENT_SERVER
+from emulator.hops import CLOUD_EDGE as CLOUD_EDGE
+from emulator.hops import EDGE_CLOUD as EDGE_CLOUD
+from emulator.hops import HOPS as HOPS
+from emulator.hops import SERVER_CLIENT as SERVER_CLIENT
+from emulator.hops import bytes_column as bytes_column
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,28 +38,8 @@ EVALUATION = "evaluation"
 DONE = "done"
 BROKEN = "broken"
 
-# Kinds of hops: which pair of neighbours a transfer row connects. A "server" is whoever stands right above the client.
-SERVER_CLIENT = "server-client"
-CLIENT_SERVER = "client-server"
-CLIENT_CLIENT = "client-client"
-CLOUD_EDGE = "cloud-edge"
-EDGE_CLOUD = "edge-cloud"
-HOPS = (
-    SERVER_CLIENT,
-    CLIENT_SERVER,
-    CLIENT_CLIENT,
-    CLOUD_EDGE,
-    EDGE_CLOUD,
-)  # a topology may have more, between its tiers
 
-
-def bytes_column(hop: str) -> str:
-    """The column of ``metrics.csv`` with the bytes of a kind of hop."""
-    return f"bytes_{hop.replace('-', '_')}"
-
-
-@dataclass(frozen=True)
-class Tag:
+class Tag(NamedTuple):
     """What an activity belongs to. ``round`` counts global rounds from 1 (0: before the first); -1 means none."""
 
     what: str

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from emulator import __version__, checkpoint
+from emulator import __version__, checkpoint, yamlfile
 from emulator.assembly import assemble, play, rare_collections
 from emulator.errors import HflError, InputError, ScenarioError
 from emulator.files import read_json
@@ -166,6 +166,20 @@ def replay(
     summary = summary_of(session, loaded.training, COMPLETE)
     parts = parting(source, loaded, memo, on_round) if missing or not to_the_end else None
     return Replay(tuple(session.metrics), summary, lab.asked, missing, to_the_end, parts)
+
+
+def replay_worlds(source: Source, worlds: Iterable[Mapping[str, Any]], memo: Memo) -> Iterator[Replay | HflError]:
+    """Replays a source in many worlds, one after another, and gives what came of each when it is known, in their order.
+
+    A world maps keys of the scenario (dotted) to what they are to be, as YAML would have it. One that cannot be played gives the
+    error in place of a replay. Each replay is the one that `replay` gives, bit for bit; what the run knows is read once for all.
+    """
+    for world in worlds:
+        changes = [(key, yamlfile.from_data(value, f"world: {key}")) for key, value in world.items()]
+        try:
+            yield replay(source, source.changed(changes), memo)
+        except HflError as error:
+            yield error
 
 
 def parting(

@@ -14,6 +14,7 @@ from typing import Any
 from emulator import checkpoint, kept, recorded
 from emulator.errors import InputError, quote_all
 from emulator.files import LOCK, changed_files, digest_of, held, read_json
+from emulator.priced import PRICED
 from emulator.scenario import Scenario, dump
 from emulator.scenario.inputs import changed_inputs
 
@@ -24,7 +25,9 @@ LEDGER, ENERGY, FLEET = "ledger.parquet", "energy.csv", "fleet.json"
 # Results that any run may have; the tables that its method and its attack declare come to them (`tables_in`).
 RESULTS = (METRICS, GROUPS, GROUPINGS, TOPOLOGY, IMAGES, LEDGER, ENERGY, FLEET, kept.INDEX, checkpoint.MEMORY, SCENARIO)
 # What any run folder may hold. The summary comes first: without it the rest counts as unfinished while it is deleted.
-FILES = (SUMMARY, "accuracy.png", "measure.png", "report.html", checkpoint.VALUES, *RESULTS[:-1], MANIFEST, SCENARIO)
+FILES = (
+    SUMMARY, "accuracy.png", "measure.png", "report.html", PRICED, checkpoint.VALUES, *RESULTS[:-1], MANIFEST, SCENARIO,
+)  # fmt: skip
 
 _HALF_WRITTEN = ".*.part*"  # by a process that was killed while it wrote
 

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 # What is spent, and its column in metrics.csv.
 SPENT = {
-    "rounds": "round", "time": "time_s", "cost": "cost_s", "bytes": "bytes_total", "energy": "energy_j", "epsilon": "epsilon",
+    "rounds": "round", "time": "time_s", "cost": "cost_s", "bytes": "bytes_total", "energy": "energy_j", "money": "money",
+    "carbon": "carbon_g", "epsilon": "epsilon",
 }  # fmt: skip
 EPSILON = SPENT["epsilon"]  # there in runs with privacy alone; elsewhere it is not known
 

@@ -114,7 +114,8 @@ CLIENT_TIME = Dimension(
     "cost", "client-s", {"client-s": 1.0, "client-min": 60.0, "client-h": 3600.0, "client-d": 86400.0}, "500 client-h"
 )
 ENERGY = Dimension("energy", "J", _scaled("J", _DECIMAL) | {"Wh": 3600.0, "kWh": 3.6e6}, "50 kJ")
-DIMENSIONS = (TIME, SIZE, RATE, SPEED, POWER, CLIENT_TIME, ENERGY)
+MASS = Dimension("mass", "g", {"g": 1.0, "mg": 1e-3, "kg": 1e3, "t": 1e6}, "2 kg")
+DIMENSIONS = (TIME, SIZE, RATE, SPEED, POWER, CLIENT_TIME, ENERGY, MASS)
 
 
 @dataclass(frozen=True)
@@ -175,3 +176,4 @@ FlopsPerSecond = Annotated[float, Quantity(SPEED, positive=True)]
 Watts = Annotated[float, Quantity(POWER)]
 ClientSeconds = Annotated[float, Quantity(CLIENT_TIME, positive=True)]
 PositiveJoules = Annotated[float, Quantity(ENERGY, positive=True)]
+PositiveGrams = Annotated[float, Quantity(MASS, positive=True)]

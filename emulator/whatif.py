@@ -8,6 +8,7 @@ from pathlib import Path
 
 from emulator import checkpoint, yamlfile
 from emulator.kept import KeptModels
+from emulator.priced import PRICED, applied
 from emulator.recorded import load_to_replay
 from emulator.run_folder import SCENARIO, check_inputs, finished
 from emulator.scenario.load import Loaded, alone, check, fingerprint, parse_change, with_changes
@@ -57,12 +58,17 @@ class FinishedRun:
         return self.changed([parse_change(text) for text in changes])
 
 
-def open_run(folder: Path) -> FinishedRun:
-    """Reads a finished run. Raises `InputError` where the folder holds none, or what it was made with has changed.
+def open_run(folder: Path, priced: bool = True) -> FinishedRun:
+    """Reads a finished run, with the price list that was applied to it, unless ``priced`` is false.
+
+    Raises `InputError` where the folder holds none, or what it was made with has changed.
 
     Plug-ins that its manifest names are imported, where they are as they were (`emulator.recorded`).
     """
     training = bool(finished(folder)["training"])
     check_inputs(folder)
     load_to_replay(folder)
-    return FinishedRun(folder, yamlfile.load(folder / SCENARIO), training)
+    document = yamlfile.load(folder / SCENARIO)
+    if priced and (said := applied(folder)) is not None:
+        document = with_changes(document, [("prices", yamlfile.from_data(said["prices"], str(folder / PRICED)))])
+    return FinishedRun(folder, document, training)

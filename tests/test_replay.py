@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import json
 import math
+import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from scenario.command import stated
 
 from analysis.runs import load_run
-from emulator import checkpoint
+from emulator import checkpoint, yamlfile
 from emulator.errors import InputError
 from emulator.files import write_json
 from emulator.learning import replaying
 from emulator.learning.memo import Memo
-from emulator.replay import Parting, Replay, Source, describe_missing, open_source, replay
+from emulator.replay import Parting, Replay, Source, describe_missing, open_source, replay, replay_worlds
 from emulator.run import execute
 from emulator.run_results import metrics_csv
 from emulator.scenario import Loaded
@@ -198,3 +199,61 @@ def test_folders_that_cannot_be_replayed(small: Small, tmp_path: Path) -> None:
     broken("newer", r"'scenario.yaml' in .* changed after the run ended; restore it")
     write_json(tmp_path / "newer" / "summary.json", stated(run))
     broken("newer", r"was made by version .*; its scenario is not understood:\n.*planets: unknown key")
+
+
+def random_worlds(draw: random.Random, count: int) -> list[dict[str, Any]]:
+    """Worlds that differ in links, devices, overhead, transport, and in what changes on links over time."""
+    found = []
+    for _ in range(count):
+        world: dict[str, Any] = {
+            "topology.links.access.up": f"{draw.uniform(0.5, 40)!r} Mbit/s",
+            "topology.links.access.latency": f"{draw.uniform(0, 900)!r} ms",
+            "topology.devices": draw.choice(
+                ["laptop", {"mix": "phone-mix", "bandwidth": True}, {"raspberry-pi-4b": 1.0}]
+            ),
+            "topology.transport": draw.choice(["fluid", "tcp"]),
+            "method.group_operation": draw.choice(
+                ["none", {"kind": "secure-aggregation", "a": "0 s", "b": f"{draw.uniform(0, 3)!r} s", "c": "1 s"}]
+            ),
+        }
+        world |= draw.choice(
+            [
+                {},
+                {},
+                {"topology.links.backhaul.trace": {"file": "wifi-with-drops"}},
+                {"topology.links.access.trace": {"file": "lte-like"}, "topology.devices": "laptop"},
+                {"topology.links.access.jitter": {"kind": "exponential", "scale": "10 ms"}},
+                {"topology.speed": {"file": "daily-load"}},
+            ]
+        )
+        found.append(world)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_many_worlds_are_those_of_whatif_bit_for_bit(small: Small, tmp_path: Path, seed: int) -> None:
+    source = finished(small("stop.rounds=3", "topology.clients=14"), tmp_path / "run")
+    worlds = random_worlds(random.Random(seed), 6)
+    results = list(replay_worlds(source, worlds, Memo(None)))
+    assert len(results) == len(worlds)
+    for number, (world, result) in enumerate(zip(worlds, results, strict=True)):
+        assert isinstance(result, Replay)
+        assert result.known
+        changed = source.changed([(key, yamlfile.from_data(value, key)) for key, value in world.items()])
+        folder = tmp_path / str(number)
+        known = changed.known() if number % 3 else None  # or trained from nothing
+        execute(changed.loaded, folder, Memo(None), known=known, max_workers=1)
+        assert metrics_csv(list(result.metrics)) == (folder / "metrics.csv").read_text()
+    again = list(replay_worlds(open_source(source.folder), reversed(worlds), Memo(None)))
+    assert [cast(Replay, one).metrics for one in reversed(again)] == [cast(Replay, one).metrics for one in results]
+
+
+def test_a_world_that_cannot_be_played_does_not_end_the_others(small: Small, tmp_path: Path) -> None:
+    source = finished(small(), tmp_path / "run")
+    up = "topology.links.access.up"
+    good, bad, other = replay_worlds(source, [{up: "1 Mbit/s"}, {up: "-1 Mbit/s"}, {up: "2 Mbit/s"}], Memo(None))
+    assert isinstance(good, Replay)
+    assert isinstance(other, Replay)
+    assert isinstance(bad, InputError)
+    assert up in str(bad)
+    assert good.metrics[-1]["time_s"] > other.metrics[-1]["time_s"]

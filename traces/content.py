@@ -12,19 +12,21 @@ from emulator.errors import InputError, quote_all
 from emulator.units import RATE, TIME, Dimension
 from traces.step import Floats, StepFunction
 
-Quantity = Literal["bandwidth", "latency", "availability", "speed"]
+Quantity = Literal["bandwidth", "latency", "availability", "speed", "carbon"]
 Series = tuple[Quantity, str]  # what is measured, and of whom: ("bandwidth", "up"); "" where there is but one
 
 AVAILABILITY = Dimension("availability", "1", {"1": 1.0, "%": 0.01}, "80 %")
+CARBON = Dimension("carbon", "g/kWh", {"g/kWh": 1.0, "kg/kWh": 1e3, "kg/MWh": 1.0}, "350 g/kWh")
 RELATIVE_SPEED = Dimension("speed", "1", {"1": 1.0, "%": 0.01}, "80 %")
 
-# The unit of a quantity is the base of its dimension: bit/s, seconds one way, a share from 0 (off) to 1 (on), and the multiple
-# of the speed that the device's profile states.
+# The unit of a quantity is the base of its dimension: bit/s, seconds one way, a share from 0 (off) to 1 (on), the multiple
+# of the speed that the device's profile states, and grams of CO2 for each kWh.
 DIMENSIONS: dict[Quantity, Dimension] = {
     "bandwidth": RATE,
     "latency": TIME,
     "availability": AVAILABILITY,
     "speed": RELATIVE_SPEED,
+    "carbon": CARBON,
 }
 
 

@@ -200,6 +200,21 @@ class StepFunction:
             between += (k1 - k0) * s.sums[-1]
         return (head + between + tail) * self.factor
 
+    def sums(self, times: Floats) -> Floats:
+        """The integral from 0 to each of these times. Raises ``ValueError`` where one is negative or not finite."""
+        if not np.isfinite(times).all() or (times < 0).any():
+            raise ValueError("times are finite and not negative")
+        edges, values, sums = _numbers(self._steps.edges_s), _numbers(self._steps.values), _numbers(self._steps.sums)
+
+        def up_to(instants: Floats) -> Floats:
+            rounds, inside = np.divmod(instants, edges[-1])
+            steps = edges.searchsorted(inside, "right") - 1
+            whole = rounds * sums[-1] if self.end == "repeat" else 0.0
+            reached: Floats = whole + sums[steps] + values[steps] * (inside - edges[steps])
+            return reached
+
+        return (up_to(times + self.offset_s) - up_to(np.array([self.offset_s]))) * self.factor
+
     def time_to_accumulate(self, t0: float, amount: float) -> float:
         """The first time at which the integral from ``t0`` reaches ``amount``; infinity where it never does.
 

@@ -28,7 +28,7 @@ from emulator.errors import InputError
 from emulator.measures import ACCURACY, Measure
 from emulator.study.quantities import COUNT, QUANTITIES, SHARE
 from emulator.study.schema import FigureParams
-from emulator.units import CLIENT_TIME, ENERGY, SIZE, TIME
+from emulator.units import CLIENT_TIME, ENERGY, MASS, SIZE, TIME
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,6 +46,7 @@ LABEL = 44  # letters of a line
 UNITS: dict[Any, tuple[Unit, ...]] = {
     SHARE: (Unit("per cent points", 0.01),), COUNT: (Unit("", 1.0),), TIME: AXES["time"].units,
     SIZE: AXES["bytes"].units, CLIENT_TIME: AXES["cost"].units, ENERGY: AXES["energy"].units,
+    MASS: AXES["carbon"].units,
 }  # fmt: skip
 
 

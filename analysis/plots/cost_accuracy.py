@@ -25,7 +25,7 @@ from analysis.plots.style import (
     style,
     title_above,
 )
-from analysis.quantities import Axis, axis_named
+from analysis.quantities import Axis, axis_in
 from analysis.runs import COMPLETE, Run, check_trained, measure_of, unique_labels
 from analysis.seeds import BANDS, Curve, mean_curve
 from analysis.series import Given, as_series
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 Lines = Mapping[str, Sequence["pd.DataFrame"]]  # by the label of a line: the metrics of its seeds
 
-AxisName = Literal["cost", "time", "bytes", "energy", "round", "epsilon"]
+AxisName = Literal["cost", "time", "bytes", "energy", "money", "carbon", "round", "epsilon"]
 # Which accuracy, its column of metrics.csv, and what the y axis calls it.
 ACCURACIES = {
     "global": ("accuracy", "Test accuracy (%)"),
@@ -100,7 +100,7 @@ class CostAccuracy(FigureParams):
 
 @figures.register("cost-accuracy", CostAccuracy)
 def cost_accuracy(results: StudyResults, paths: Sequence[Path], params: CostAccuracy) -> None:
-    """Accuracy against cost, time, bytes, energy, rounds or epsilon: a line for each variant, with a band over seeds."""
+    """Accuracy against time, cost, bytes, energy, money, CO2, rounds or epsilon: a line a variant, with a band over seeds."""
     panel = None if params.panels is None else column_named(params.panels, results.columns)
     lines = params.line_columns(results.columns)
     by_panel: dict[str, dict[str, list[pd.DataFrame]]] = {}
@@ -148,7 +148,8 @@ def plot(
 ) -> Figure:
     """Draws the test accuracy of all runs against each of ``axes``, a panel each.
 
-    ``axes`` are some of ``cost``, ``time``, ``bytes``, ``energy``, ``round``, and ``epsilon`` of runs with privacy.
+    ``axes`` are some of ``cost``, ``time``, ``bytes``, ``energy``, ``round``, ``money`` and ``carbon`` of runs with prices, and
+    ``epsilon`` of runs with privacy.
 
     ``target`` is an accuracy as a share, drawn as a horizontal line. A single run has no legend unless there
     is a target. With a ``path`` the figure is also written there (PNG, SVG or PDF). Runs that did not
@@ -163,7 +164,8 @@ def plot(
     labels = [_legend_text(run, text) for run, text in zip(runs, unique_labels(runs), strict=True)]
     lines = {i: [run.metrics] for i, run in enumerate(runs)}
     measure = measure_of(runs)
-    drawn = [_panel(axis_named(name), lines, "none", column=measure.name, measure=measure) for name in axes]
+    used = [axis_in(name, [run.metrics for run in runs]) for name in axes]
+    drawn = [_panel(axis, lines, "none", column=measure.name, measure=measure) for axis in used]
     return _draw(drawn, labels, path, title, target, measure=measure)
 
 
@@ -222,7 +224,8 @@ def plot_means(
     labels = list(dict.fromkeys(label for lines in by_panel.values() for label in lines))
     numbered = {t: {labels.index(label): seeds for label, seeds in lines.items()} for t, lines in by_panel.items()}
     drawn = []
-    for axis in (axis_named(name) for name in axes):
+    every = [metrics for lines in by_panel.values() for seeds in lines.values() for metrics in seeds]
+    for axis in (axis_in(name, every) for name in axes):
         row = [_panel(axis, lines, spread, name, log, column, measure) for name, lines in numbered.items()]
         largest = max(panel.largest for panel in row)
         drawn += [_Panel(axis, panel.curves, largest, panel.title, log) for panel in row]

@@ -24,12 +24,13 @@ from analysis.plots.style import (
     style,
     title_above,
 )
-from analysis.quantities import AXES, Unit
+from analysis.quantities import AXES, Unit, axis_in
 from analysis.studies import TO_TARGET, StudyResults, summarise
-from analysis.tables import AT_BUDGET, LAST_ROUNDS
+from analysis.tables import AT_BUDGET, LAST_ROUNDS, TO_TARGET_PRICED
 from emulator.contracts.files import figures
 from emulator.errors import InputError
 from emulator.measures import ACCURACY
+from emulator.priced import CARBON, MONEY
 from emulator.study.names import text_of
 from emulator.study.schema import FigureParams, column_named
 
@@ -53,6 +54,8 @@ QUANTITIES: dict[str, tuple[str, str, tuple[Unit, ...]]] = {
     "bytes": ("bytes_total", "Data over all links", _BYTES),
     "cost": ("cost_s", "Cost", _COST),
     "energy": ("energy_j", "Energy of the clients", AXES["energy"].units),
+    "money": (MONEY, "Money", AXES["money"].units),
+    "carbon": (CARBON, AXES["carbon"].title, AXES["carbon"].units),
     "group-size": ("group_size", "Clients of a group, mean", (Unit("", 1.0),)),
     "group-cov": ("group_cov", "CoV of a group, mean", (Unit("", 1.0),)),
     "intra-cs": ("intra_cs", "Intra-CS as printed in S1", (Unit("", 1.0),)),
@@ -69,13 +72,16 @@ QUANTITIES: dict[str, tuple[str, str, tuple[Unit, ...]]] = {
     "bytes-to-target": ("bytes_to_target", "Data to {target}", _BYTES),
     "cost-to-target": ("cost_to_target_s", "Cost to {target}", _COST),
     "energy-to-target": ("energy_to_target_j", "Energy to {target}", AXES["energy"].units),
+    "money-to-target": (TO_TARGET_PRICED[MONEY], "Money to {target}", AXES["money"].units),
+    "carbon-to-target": (TO_TARGET_PRICED[CARBON], "CO2 to {target}", AXES["carbon"].units),
 }
 Quantity = Literal[
     "final-accuracy", "best-accuracy", "accuracy-last-rounds", "accuracy-at-budget", "accuracy-drop",
-    "time", "bytes", "cost", "energy",
+    "time", "bytes", "cost", "energy", "money", "carbon",
     "group-size", "group-cov", "intra-cs", "inter-cs", "vts",
     "accuracy-clusters", "accuracy-clients", "clusters", "adjusted-rand", "clustering-rounds", "weights-kept",
     "rounds-to-target", "time-to-target", "bytes-to-target", "cost-to-target", "energy-to-target",
+    "money-to-target", "carbon-to-target",
 ]  # fmt: skip
 
 
@@ -127,6 +133,10 @@ def grid_table(results: StudyResults, paths: Sequence[Path], params: GridTable) 
         raise InputError(f"'{params.value}' needs a 'baseline' of the study", "value")
     if column == AT_BUDGET and AT_BUDGET not in results.table:
         raise InputError(f"'{params.value}' needs a 'budget' of the study, or one in 'stop' of its runs", "value")
+    if (name := params.value.removesuffix("-to-target")) in ("money", "carbon"):
+        axis = axis_in(name, [results.table])
+        axis.check_known(results.table)
+        units = axis.units
     summary = summarise(replace(results, table=selected(results, params)))
     places = params.places(results.columns)
     labels = [list(dict.fromkeys(summary[c])) if c else [None] for c in places]

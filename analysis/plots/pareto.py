@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from analysis.figures import SeriesFigure, save_all, series_of
+from analysis.plots.cost_accuracy import AxisName
 from analysis.plots.style import (
     check_path,
     legend_below,
@@ -23,7 +24,7 @@ from analysis.plots.style import (
     style,
     title_above,
 )
-from analysis.quantities import Axis, axis_named
+from analysis.quantities import Axis, axis_in, axis_named
 from analysis.runs import Run, check_trained, measure_of
 from analysis.seeds import mean_and_interval
 from analysis.series import Given, as_series
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-AxisName = Literal["cost", "time", "bytes", "energy", "round", "epsilon"]
 FRONT: dict[str, Any] = {"color": "#777777", "linewidth": 1.2, "linestyle": (0, (4, 2))}
 FAR_APART = 30.0  # costs whose largest is so many times the smallest stand on a logarithmic axis
 
@@ -134,7 +134,7 @@ def plot(
     with style():
         figure, boxes = panels(len(axes))
         for i, (box, (axis, each)) in enumerate(zip(boxes, found.items(), strict=True)):
-            _fill(box, axis_named(axis), each, measure)
+            _fill(box, axis_in(axis, [run.metrics for one in series for run in one.runs]), each, measure)
             if i == 0 or box.get_subplotspec().is_first_col():  # type: ignore[union-attr]
                 box.set_ylabel(measure.axis(f"{at.capitalize()} {measure.called}"))
         if title:

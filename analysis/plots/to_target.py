@@ -13,7 +13,7 @@ from pydantic import Field
 from analysis.figures import SeriesFigure, label_of, named, save_all, selected
 from analysis.plots.cost_accuracy import AxisName
 from analysis.plots.style import check_path, legend_below, look, panels, save, settle, style, title_above
-from analysis.quantities import axis_named
+from analysis.quantities import Axis, axis_in
 from analysis.studies import StudyResults, each_run
 from analysis.tables import first_reach
 from emulator.contracts.files import figures
@@ -61,30 +61,31 @@ class ToTarget(SeriesFigure):
 def to_target(results: StudyResults, paths: Sequence[Path], params: ToTarget) -> None:
     """What reaching accuracies took, in bytes, time, cost or rounds: bars on a logarithmic axis (S5 Fig. 6)."""
     panel = None if params.panels is None else column_named(params.panels, results.columns)
-    lines, column = params.bar_columns(results.columns), axis_named(params.value).column
+    axis = axis_in(params.value, [results.table])
+    lines, column = params.bar_columns(results.columns), axis.column
     if column not in results.table:
-        axis_named(params.value).check_known(results.table)
+        axis.check_known(results.table)
     by_panel: dict[str, dict[str, list[list[float]]]] = {}
     for run in each_run(selected(results, params)):
         title = "" if panel is None else named(results, [panel], run)
         line = by_panel.setdefault(title, {}).setdefault(label_of(results, lines, run), [[] for _ in params.targets])
         for taken, target in zip(line, params.targets, strict=True):
             reach = first_reach(run, target, results.measure)
-            taken.append(math.nan if reach is None else float(reach[column]))  # type: ignore[literal-required]
-    save_all(plot(by_panel, params.targets, params.value, None, params.title or None, results.measure), paths)
+            taken.append(math.nan if reach is None else float(reach.get(column, math.nan)))  # type: ignore[arg-type]
+    save_all(plot(by_panel, params.targets, axis, None, params.title or None, results.measure), paths)
 
 
 def plot(
     by_panel: Mapping[str, Taken],
     targets: Sequence[float],
-    axis: str = "bytes",
+    axis: Axis | str = "bytes",
     path: Path | str | None = None,
     title: str | None = None,
     measure: Measure = ACCURACY,
 ) -> Figure:
     """Draws, for each target accuracy (a share), a bar for each line: what it took on average, on a logarithmic axis.
 
-    ``by_panel`` maps titles of panels to their lines; ``axis`` is ``bytes``, ``time``, ``cost`` or ``round``. Where no seed got
+    ``by_panel`` maps titles of panels to their lines; ``axis`` is that of what it took. Where no seed got
     there, the place of the bar says so; where only some did, the bar says how many. With a ``path`` the figure is also written
     there (PNG, SVG or PDF). Raises `InputError` if there is nothing to draw, or an argument makes no sense.
     """
@@ -94,7 +95,7 @@ def plot(
         raise InputError("give at least one run and one target to draw")
     if path is not None:
         check_path(path)
-    kind = axis_named(axis)
+    kind = axis_in(axis, ()) if isinstance(axis, str) else axis
     labels = list(dict.fromkeys(label for lines in by_panel.values() for label in lines))
     values = [v for lines in by_panel.values() for each in lines.values() for seeds in each for v in seeds if v > 0]
     unit = kind.unit(max(values, default=1.0))

@@ -29,6 +29,7 @@ from emulator.cli import (  # noqa: F401 (they register their commands)
     memo,
     plotting,
     prepared,
+    pricing,
     reporting,
     running,
     sample_data,

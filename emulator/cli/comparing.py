@@ -27,7 +27,8 @@ def compare(
     by: Annotated[
         str,
         typer.Option(
-            metavar="AXES", help="What accuracy is drawn against: any of cost,time,bytes,energy,round,epsilon."
+            metavar="AXES",
+            help="What accuracy is drawn against: any of cost,time,bytes,energy,money,carbon,round,epsilon.",
         ),
     ] = ",".join(AXES),
     out_dir: Annotated[

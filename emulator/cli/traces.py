@@ -249,7 +249,9 @@ def _unit(quantity: Quantity, largest: float) -> tuple[str, float]:
     if quantity == "bandwidth":
         rates = (("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3))
         return next((rate for rate in rates if largest >= 0.9995 * rate[1]), ("bit/s", 1.0))
-    return {"latency": ("ms", 1e-3), "availability": ("%", 0.01), "speed": ("", 1.0)}[quantity]
+    return {"latency": ("ms", 1e-3), "availability": ("%", 0.01), "speed": ("", 1.0), "carbon": ("g/kWh", 1.0)}[
+        quantity
+    ]
 
 
 # Drawing.

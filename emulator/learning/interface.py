@@ -58,6 +58,9 @@ class AnyLab(Protocol):
     def train(self, training: LocalTraining) -> Trained:
         """See `Lab.train`."""
 
+    def train_all(self, training: LocalTraining, clients: Sequence[int]) -> dict[int, Trained]:
+        """See `Lab.train_all`."""
+
     def distil(self, client: int, params: DistillationParams) -> Distilled:
         """See `Lab.distil`."""
 

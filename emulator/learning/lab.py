@@ -204,6 +204,10 @@ class Lab:
         self._under_way[key] = model
         return Trained(model, None if training.memory is None else self._handle(f"{key}:own", recipe, 1))
 
+    def train_all(self, training: LocalTraining, clients: Sequence[int]) -> dict[int, Trained]:
+        """What comes of the same training of each of these clients, in the place of the one that ``training`` names."""
+        return {client: self.train(training._replace(client=client)) for client in clients}
+
     def distil(self, client: int, params: DistillationParams) -> Distilled:
         """A client's data, distilled to a few images.
 

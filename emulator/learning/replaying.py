@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 from emulator.contracts.learning import MeasurementChoice
 from emulator.errors import HflError
 from emulator.learning.facts import Evaluation
+from emulator.learning.keys import content_key
 from emulator.learning.lab import Lab
 from emulator.learning.memo import RunMemory
 from emulator.learning.recipes import Announced, Handle, LocalTraining, Recipe, Train, Trained, lacking
@@ -58,6 +59,7 @@ class ReplayLab(Lab):
         super().__init__(scenario, memory)
         self._at_hand = kept
         self._unknown: list[Handle] = []
+        self._tested = ("evaluation", scenario.evaluate.samples, content_key("task", scenario.objective.identity()))
         self._made = book.made
         self._live = book.live
         book.open()
@@ -79,6 +81,19 @@ class ReplayLab(Lab):
             self.asked += 1
         return known
 
+    def train_all(self, training: LocalTraining, clients: Sequence[int]) -> dict[int, Trained]:
+        """See `Lab.train_all`."""
+        model, _, rule, *place = training
+        if self._swaps or training.memory is not None:
+            return super().train_all(training, clients)
+        made = (self._data_key, self._rule_key(rule), model, tuple(clients), *place)
+        known: dict[int, Trained] | None = self._made.get(made)
+        if known is None:
+            known = self._made[made] = super().train_all(training, clients)
+        else:
+            self.asked += len(clients)
+        return dict(known)
+
     def combine(self, vectors: Sequence[Handle], weights: Sequence[float]) -> Handle:
         """See `Lab.combine`."""
         place = (tuple(vectors), tuple(weights))
@@ -92,8 +107,12 @@ class ReplayLab(Lab):
         return [self._evaluation(model) for model in models]
 
     def _evaluation(self, model: Handle) -> Evaluation:
+        place = (*self._tested, model)
         try:
-            return super().evaluate_all([model])[0]
+            if place not in self._made:
+                self._made[place] = super().evaluate_all([model])[0]
+            known: Evaluation = self._made[place]
+            return known
         except NotKnownError:
             if self._scenario.stop.goals:
                 raise

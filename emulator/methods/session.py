@@ -34,6 +34,7 @@ from emulator.methods.memory import RuleMemory
 from emulator.methods.personal import PERSONAL_METRICS, personal_metrics
 from emulator.methods.privacy import Privacy, privacy_of
 from emulator.methods.wire import Wire
+from emulator.priced import CARBON, MONEY
 from emulator.scenario.declared import metrics_columns_of, tables_of
 from emulator.scenario.schema import Scenario
 from emulator.standing import EPSILON, SPENT
@@ -58,9 +59,9 @@ NOBODY_LEFT = "nobody left"  # why a run stopped
 T = TypeVar("T")
 
 Models = Handle | Clusters  # the global model, or those that stand in its place
-# One row of metrics.csv: a value for each of `Session.usual_columns`, for the bytes of further hops that the topology has, in
-# CLUSTER_METRICS where clusters are judged, EPSILON where there is privacy, in PERSONAL_METRICS where clients fine-tune, and for
-# each column that the method declares; nan where it was not measured.
+# One row of metrics.csv: a value for each of `Session.usual_columns`, for the bytes of further hops that the topology has, MONEY
+# and CARBON where there are prices, CLUSTER_METRICS where clusters are judged, EPSILON where there is privacy, PERSONAL_METRICS
+# where clients fine-tune, and for each column that the method declares; nan where it was not measured.
 Metrics = dict[str, float]
 
 
@@ -103,7 +104,7 @@ class Session:
         self.tables = {name: [] for name in self._declared}
         self._columns = metrics_columns_of(self.scenario)
         self.privacy = privacy_of(self.scenario, self.world, self.lab)
-        known = (*self.usual_columns, *CLUSTER_METRICS, *PERSONAL_METRICS, EPSILON)
+        known = (*self.usual_columns, *CLUSTER_METRICS, *PERSONAL_METRICS, EPSILON, MONEY, CARBON)
         check_columns(f"method '{self.scenario.method.kind}'", self._columns, known)
 
     @cached_property
@@ -361,8 +362,10 @@ class Session:
             name: sum(share * result.values.get(name, math.nan) for result, share in results)
             for name in (*(measure.name for measure in self.measures), "loss")
         }
+        bill = self.meter.bill(self.world.now)
         self.world.ledger.add(EVALUATION, "cloud", self.world.now, self.world.now, Tag("evaluation", round))
         row = {name: row[name] for name in (*self.usual_columns, *map(bytes_column, self.world.fleet.hops))}
+        row |= bill
         if self.privacy is not None:
             row[EPSILON] = self.privacy.epsilon()
         if self.judges_clusters:

@@ -170,8 +170,8 @@ def averaged(session: Session, models: Mapping[int, Handle], samples: np.ndarray
 
 def _shares(session: Session, models: Mapping[int, Handle], samples: np.ndarray | None) -> list[float]:
     held = session.lab.clients.samples[list(models)] if samples is None else samples
-    total = int(held.sum())
-    return [int(count) / total for count in held]
+    shares: list[float] = (held / int(held.sum())).tolist()
+    return shares
 
 
 def together(
@@ -184,11 +184,11 @@ def together(
     samples = group.held(session.lab.clients.samples, crew.clients)
     beside = 0.0 if session.privacy is None else session.privacy.device_flops
     work = Work(samples, local.epochs, local.batch_size, at.memory.rule.step_flops, beside)
-    train, how, of = session.lab.train, (at.local, at.round, at.group_round), at.memory.of
+    lab, how, of = session.lab, (at.local, at.round, at.group_round), at.memory.of
     if at.memory.rule.remember is None:
-        trained = {c: train(LocalTraining(model, c, *how, None, extra)) for c in asked}
+        trained = lab.train_all(LocalTraining(model, asked[0], *how, None, extra), asked)
     else:
-        trained = {c: train(LocalTraining(model, c, *how, of(c), extra)) for c in asked}
+        trained = {c: lab.train(LocalTraining(model, c, *how, of(c), extra)) for c in asked}
     if session.privacy is not None:
         trained = {c: session.privacy.sent(one, model, c, at.round, at.group_round) for c, one in trained.items()}
     if session.attack is not None:

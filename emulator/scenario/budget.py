@@ -11,7 +11,7 @@ from emulator.errors import quote_all
 from emulator.registry import Params
 from emulator.scenario.words import PositiveEpsilon
 from emulator.standing import SPENT
-from emulator.units import ClientSeconds, PositiveBytes, PositiveJoules, PositiveSeconds
+from emulator.units import ClientSeconds, PositiveBytes, PositiveGrams, PositiveJoules, PositiveSeconds
 
 
 class Budget(Params):
@@ -22,6 +22,8 @@ class Budget(Params):
     cost: ClientSeconds | None = Field(None, description="client-seconds of training and group operations")
     bytes: PositiveBytes | None = Field(None, description="bytes over all links")
     energy: PositiveJoules | None = Field(None, description="energy of the clients")
+    money: Annotated[float, Field(gt=0)] | None = Field(None, description="in the currency of the runs' price lists")
+    carbon: PositiveGrams | None = Field(None, description="CO2 of the clients' energy, in runs with a price list")
     epsilon: PositiveEpsilon | None = Field(None, description="privacy, in runs with 'privacy'")
 
     @model_validator(mode="after")

@@ -17,7 +17,7 @@ from emulator.contracts.methods import TrainingChoice, estimators
 from emulator.contracts.tasks import tasks
 from emulator.errors import InputError, quote_all, suggestion
 from emulator.registry import Scale, choices
-from emulator.scenario import privacy_schema
+from emulator.scenario import prices, privacy_schema
 from emulator.scenario.contents import content
 from emulator.scenario.declared import shared_tables
 from emulator.scenario.direct_links import neighbourhoods
@@ -59,6 +59,7 @@ def problems(scenario: Scenario, training: bool = True) -> Iterator[tuple[Path_,
     yield from _of_disturbances(scenario)
     yield from _of_attacks(scenario)
     yield from privacy_schema.problems_of(scenario)
+    yield from prices.problems_of(scenario)
     yield from _of_task(scenario)
     for name in shared_tables(scenario):
         others = "attack and method both" if scenario.attacks is not None else "method and selection both"

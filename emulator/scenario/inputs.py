@@ -34,7 +34,8 @@ def inputs_of(scenario: Scenario) -> dict[str, str]:
     rows = [each.trace.model_dump() for each in (*roster.traces, *roster.presences)]
     rows += [s.link.trace.model_dump() for s in roster.servers if s.link.trace is not None]
     profiles = {"devices": list({*(roster.devices or ())})}
-    named = map(Path, _named([scenario.topology.model_dump(), rows, profiles, *operations]))
+    carbon = None if scenario.prices is None else scenario.prices.model_dump()["carbon_trace"]
+    named = map(Path, _named([scenario.topology.model_dump(), rows, profiles, carbon, *operations]))
     paths = {path.resolve() for path in named if path not in known}
     sets = [(DATA_SET, scenario.data.set), (PUBLIC_SET, scenario.data.public_set)]
     sets += [(PROBE_SET, each) for _, each in choices(scenario.method) if isinstance(each, DataSetChoice)]

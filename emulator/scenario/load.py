@@ -20,6 +20,7 @@ from emulator import plugins, yamlfile
 from emulator.errors import InputError, Problem, ScenarioError, quote_all, suggestion
 from emulator.explain import explain
 from emulator.scenario import checks, presets
+from emulator.scenario.prices import read_list
 from emulator.scenario.schema import Scenario, name_of
 from emulator.yamlfile import Document, Mark, Path_
 
@@ -160,6 +161,13 @@ def check(document: Document, training: bool = True) -> Loaded:
         message = "this is a study, not a scenario; run it with 'hfl study', check it with 'hfl study --dry-run'"
         raise ScenarioError((document.problem((), message),))
     document.data = {"name": name_of(document.file), **document.data}
+    if isinstance(given := document.data.get("prices"), str):
+        try:
+            put(document, "prices", read_list(given))
+        except ScenarioError:
+            raise
+        except InputError as error:
+            raise ScenarioError((document.problem(("prices",), error.message),)) from None
     source = Document(document.file, document.data, document.keys, document.values, document.notes)
     problems: list[Problem] = []
     no_method = presets.expand(document)
@@ -266,6 +274,8 @@ def _spelt_out(path: Path_, name: str) -> dict[str, Any]:
     """The mapping that a name stands for: ``partition: dirichlet`` and then ``--set data.partition.alpha=0.1``."""
     if path == ("topology", "devices"):
         return {name: 1.0}
+    if path == ("prices",):
+        return dict(read_list(name).data)
     return {"preset" if path == ("method",) else "kind": name}
 
 
@@ -280,7 +290,10 @@ def _written(data: Any, path: Path_) -> Path_:
 
 def dump(scenario: Scenario) -> str:
     """The scenario as YAML with every default written out; `loads` reads the same scenario from it."""
-    return yamlfile.dump(_plain(scenario.model_dump()))
+    plain = _plain(scenario.model_dump())
+    if plain["prices"] is None:
+        del plain["prices"]  # a scenario without prices reads as it did before there were any
+    return yamlfile.dump(plain)
 
 
 def fingerprint(scenario: Scenario) -> str:

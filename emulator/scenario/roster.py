@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from emulator.errors import InputError, suggestion
+from emulator.hops import HOPS
 from emulator.scenario.contents import state_of
 from emulator.scenario.direct_links import direct_links, neighbours
 from emulator.scenario.fleet_table import FleetTable, read_clients
@@ -106,6 +107,15 @@ class Roster:
         for server in self.servers:  # parents come before their children
             found[server.name] = (server.name, *found.get(server.parent, ()))
         return found
+
+    @cached_property
+    def hops(self) -> tuple[str, ...]:
+        """The kinds of hops between servers that not every topology has (`emulator.hops`)."""
+        of = self.by_name
+        pairs = dict.fromkeys((of[s.parent].tier, s.tier) for s in self.servers if s.parent)
+        names = [f"{a}-{b}" for above, below in pairs for a, b in ((above, below), (below, above))]
+        names += dict.fromkeys(f"{of[a].tier}-{of[b].tier}" for a, b in self.direct if a in of)
+        return tuple(name for name in names if name not in HOPS)
 
     @cached_property
     def neighbours(self) -> dict[str, list[str]]:

@@ -20,6 +20,7 @@ from emulator.contracts.tasks import Task, TaskChoice, task_named
 from emulator.contracts.world import Fault
 from emulator.files import slug
 from emulator.registry import Params
+from emulator.scenario.prices import Prices
 from emulator.scenario.privacy_schema import Privacy
 from emulator.scenario.topology_schema import Topology
 from emulator.scenario.words import NAME, Count, Name, PositiveEpsilon
@@ -171,6 +172,7 @@ class Scenario(Params):
     faults: tuple[Fault, ...] = Field((), strict=False, description="what goes wrong, and when")
     attacks: Attack | None = Field(None, description="what malicious clients do")
     privacy: Privacy | None = Field(None, description="differential privacy of clients; null: none")
+    prices: Prices | None = Field(None, description="a price list, or a file with one; null: none")
     stop: Stop
     evaluate: Evaluate = Evaluate()
     compute: Compute = Compute()

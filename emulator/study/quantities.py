@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from emulator.units import CLIENT_TIME, ENERGY, SIZE, TIME, Dimension
+from emulator.units import CLIENT_TIME, ENERGY, MASS, SIZE, TIME, Dimension
 
 SHARE: Final = "share"  # plain numbers
 COUNT: Final = "count"
@@ -47,9 +47,13 @@ QUANTITIES = {
     "bytes": Quantity("bytes_total", SIZE),
     "cost": Quantity("cost_s", CLIENT_TIME),
     "energy": Quantity("energy_j", ENERGY),
+    "money": Quantity("money", COUNT),
+    "carbon": Quantity("carbon_g", MASS),
     "rounds-to-target": _to_target("round_to_target", COUNT),
     "time-to-target": _to_target("time_to_target_s", TIME),
     "bytes-to-target": _to_target("bytes_to_target", SIZE),
     "cost-to-target": _to_target("cost_to_target_s", CLIENT_TIME),
     "energy-to-target": _to_target("energy_to_target_j", ENERGY),
+    "money-to-target": _to_target("money_to_target", COUNT),
+    "carbon-to-target": _to_target("carbon_to_target_g", MASS),
 }

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -107,6 +107,15 @@ class Batch:
         return [known[kind] for kind in kinds]
 
 
+class _Paid(NamedTuple):
+    """What members pay for an operation, each in turn."""
+
+    operation: GroupOperation  # whose identity tells it from others as long as it is there
+    seconds: npt.NDArray[np.float64]
+    up_bytes: Sequence[int]
+    down_bytes: Sequence[int]
+
+
 class Crew:
     """Clients that work together under one server. Events have the instants at which each client is done as their value."""
 
@@ -117,6 +126,8 @@ class Crew:
         self._server = server
         self._names = batch.names[clients]
         self._parts = batch.world.fleet.parts(server, clients)
+        self._seconds: dict[tuple[object, ...], npt.NDArray[np.float64]] = {}
+        self._paid: dict[tuple[int, int], _Paid] = {}
 
     @cached_property
     def _up(self) -> list[ClientRoutes]:
@@ -199,10 +210,9 @@ class Crew:
         """
         world = self._world
         starts_s, trained_s = self._train(work, starts_s)
-        server, kinds = world.fleet.device(self._server), self._batch.kind_of[self.clients].tolist()
-        costs = self._batch.costs(operation, server, kinds, vectors, len(kinds))
+        paid = self._pays(operation, vectors)
         began_s = last(trained_s)  # it needs everybody
-        _, ends_s = world.occupy(self.clients, began_s, np.array([cost.seconds for cost in costs]))
+        _, ends_s = world.occupy(self.clients, began_s, paid.seconds)
         yield happens_at(world.env, last(ends_s))
         self._book_training(work, tag, trained_s=trained_s, starts_s=starts_s)
         tag, busy = tag.with_purpose(operation.kind), ends_s > began_s
@@ -211,10 +221,20 @@ class Crew:
         else:
             names, their_s = self._names[busy], ends_s[busy]
             world.ledger.add_all(len(names), GROUP_OPERATION, names, began_s, their_s, tag)
-        for up, sizes in ((True, [c.up_bytes for c in costs]), (False, [c.down_bytes for c in costs])):
+        for up, sizes in ((True, paid.up_bytes), (False, paid.down_bytes)):
             sent = [self._exchange(up, size, sizes, tag) for size in dict.fromkeys(sizes) if size]
             if sent:
                 yield sent[0] if len(sent) == 1 else world.env.all_of(sent)
+
+    def _pays(self, operation: GroupOperation, vectors: int) -> _Paid:
+        """What each of them pays for an operation with all of them."""
+        known = self._paid.get((id(operation), vectors))
+        if known is None:
+            server, kinds = self._world.fleet.device(self._server), self._batch.kind_of[self.clients].tolist()
+            costs = self._batch.costs(operation, server, kinds, vectors, len(kinds))
+            seconds, up, down = zip(*((c.seconds, c.up_bytes, c.down_bytes) for c in costs), strict=True)
+            known = self._paid[id(operation), vectors] = _Paid(operation, np.array(seconds), up, down)
+        return known
 
     def _exchange(self, up: bool, size_bytes: int, sizes: Sequence[int], tag: Tag) -> simpy.Event:
         """Transfers of those clients whose size it is."""
@@ -265,11 +285,15 @@ class Crew:
 
     def _train(self, work: Work, starts_s: Instants) -> tuple[Instants, npt.NDArray[np.float64]]:
         """From when to when each client trains; see `devices.compute.training_s`."""
-        unit_s = self._batch.unit_s(work.batch_size, work.step_flops)[self._batch.kind_of[self.clients]]
-        seconds = work.epochs * PASSES * (work.samples * unit_s)
-        if work.beside_flops:
-            once_s = np.array([flops_s(kind, work.beside_flops) for kind in self._batch.kinds])
-            seconds = seconds + once_s[self._batch.kind_of[self.clients]]
+        key = (work.samples.tobytes(), work.epochs, work.batch_size, work.step_flops, work.beside_flops)
+        seconds = self._seconds.get(key)
+        if seconds is None:
+            unit_s = self._batch.unit_s(work.batch_size, work.step_flops)[self._batch.kind_of[self.clients]]
+            seconds = work.epochs * PASSES * (work.samples * unit_s)
+            if work.beside_flops:
+                once_s = np.array([flops_s(kind, work.beside_flops) for kind in self._batch.kinds])
+                seconds = seconds + once_s[self._batch.kind_of[self.clients]]
+            self._seconds = {key: seconds}  # the latest: clients mostly do the same again
         return self._world.occupy(self.clients, starts_s, seconds)
 
     def _book_training(

@@ -19,12 +19,16 @@ import simpy
 
 from emulator.world.fleet import ClientRoutes, Leg
 from emulator.world.flows import NOTHING_BITS, Flow, Link
+from emulator.world.links import Alone
 from emulator.world.network import EVERYONE, Instants, Known, Places, at, last
 from emulator.world.overtime import OverTime, accumulated, time_to_accumulate
 from emulator.world.simpy_internals import happen, happens_at
 
 if TYPE_CHECKING:
     from emulator.world.sharing import SharedNetwork
+
+
+NOTHING = np.zeros(0)
 
 
 class Arrivals:
@@ -142,7 +146,7 @@ class Cohort:
         self.flow: Flow | None = None
         self.over = False  # all bytes have left, or it was dissolved
         self.played = played
-        self.left_s = np.zeros(0)
+        self.left_s = NOTHING
         if played:
             ends = [time_to_accumulate(own, at, size_bits) for own, at in zip(played, self._begun(), strict=True)]
             self.left_s = np.array(ends)
@@ -183,8 +187,13 @@ class Cohorts:
     def transfer_all(self, routes: ClientRoutes, size_bytes: int, starts_s: Instants | None = None) -> simpy.Event:
         """See `Network.transfer_all`."""
         arrived = self._env.event()
-        if not self._may_go(routes, size_bytes):
+        alone = routes.alone.get(size_bytes)
+        if not (self._may_go(routes, size_bytes) if alone is None else self._apart(routes)):
             self._one_by_one(Arrivals(routes, arrived), size_bytes)
+            return arrived
+        alone = alone or self._alone(routes, size_bytes)
+        if alone is not None:
+            self._go_alone(routes, size_bytes, alone, arrived, self._env.now if starts_s is None else starts_s)
             return arrived
         arrivals = self._arrivals(routes, size_bytes, arrived, self._env.now if starts_s is None else starts_s)
         if size_bytes == 0:
@@ -193,13 +202,46 @@ class Cohorts:
         self._go(arrivals, size_bytes)
         return arrived
 
+    def _alone(self, routes: ClientRoutes, size_bytes: int) -> Alone | None:
+        """What transfers take on steady links of their own, without jitter; None where something else bears on them."""
+        if not size_bytes or routes.pattern.common or routes.latency_s is None or not self._links.steady(routes.names):
+            return None
+        bits, own_bps = self._carriage.wire_bits(size_bytes), routes.own_bps
+        latency_s, trip_s = self._links.latencies_s(routes), self._links.round_trips_s(routes)
+        if self._carriage.transport.window_bytes < np.inf:
+            own_bps = np.minimum(own_bps, self._carriage.most_bps(trip_s))
+        arrivals = Arrivals(routes, self._env.event(), latency_s, trip_s, 0.0, self._start_up_s(size_bytes))
+        lasts_s = bits / own_bps
+        takes_s = lasts_s + arrivals.after_s(EVERYONE, lasts_s)
+        found = routes.alone[size_bytes] = Alone(bits, own_bps, latency_s, trip_s, takes_s)
+        return found
+
+    def _go_alone(
+        self, routes: ClientRoutes, size_bytes: int, alone: Alone, arrived: simpy.Event, starts_s: Instants
+    ) -> None:
+        """Sends transfers on their way whose arrivals are known at once, unless anybody comes to their links."""
+        factors, start_up_s = self._carriage.factors(routes, size_bytes), self._start_up_s(size_bytes)
+        arrivals = Arrivals(routes, arrived, alone.latency_s, alone.round_trip_s, starts_s, start_up_s, factors)
+        arrivals.waiting = 1
+        cohort = Cohort(arrivals, EVERYONE, routes.names, alone.own_bps, alone.wire_bits, starts_s)
+        self._on.update(dict.fromkeys(routes.names, cohort))
+        arrivals_s = starts_s + alone.takes_s
+
+        def due(_: simpy.Event) -> None:
+            if not cohort.over:
+                self._forget(cohort)
+                happen(arrived, arrivals_s)
+
+        happens_at(self._env, last(arrivals_s)).callbacks.append(due)
+
+    def _start_up_s(self, size_bytes: int) -> Callable[[Instants, Instants], Instants] | None:
+        return None if self._carriage.immediate else partial(self._carriage.start_up_s, size_bytes)
+
     def _arrivals(
         self, routes: ClientRoutes, size_bytes: int, report_to: simpy.Event | Known, starts_s: Instants
     ) -> Arrivals:
         """Arrivals of transfers that nobody was in the way of when they started."""
-        start_up_s: Callable[[Instants, Instants], Instants] | None = None
-        if not self._carriage.immediate:
-            start_up_s = partial(self._carriage.start_up_s, size_bytes)
+        start_up_s = self._start_up_s(size_bytes)
         latency_s, trip_s = self._links.latencies_s(routes), self._links.round_trips_s(routes)
         factors = self._carriage.factors(routes, size_bytes)
         return Arrivals(routes, report_to, latency_s, trip_s, starts_s, start_up_s, factors)
@@ -229,8 +271,11 @@ class Cohorts:
             most_bps = self._carriage.most_bps(routes.round_trip_s)
             if not played or np.any(most_bps < np.array([own.peak for own in played])):
                 return False
-        alone = len(routes.names) > 1 and self._on.keys().isdisjoint(routes.names) and self._links.free(routes.names)
-        return alone or size_bytes == 0
+        return self._apart(routes) or size_bytes == 0
+
+    def _apart(self, routes: ClientRoutes) -> bool:
+        """Whether there are several transfers, and nobody is on the clients' own links."""
+        return len(routes.names) > 1 and self._on.keys().isdisjoint(routes.names) and self._links.free(routes.names)
 
     def _one_by_one(self, arrivals: Arrivals, size_bytes: int) -> None:
         """Transfers each on its own; what is noted of them is their arrival."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,9 @@ from emulator.scenario.server_tree import EDGE as EDGE
 from emulator.scenario.topology_schema import Topology
 from emulator.world.assignments import client_devices
 from emulator.world.sites import place
+
+if TYPE_CHECKING:
+    from emulator.world.links import Alone
 
 Floats = npt.NDArray[np.float64]
 
@@ -100,6 +104,7 @@ class ClientRoutes:
         self.clients = clients
         self.own_bps = own.bandwidth_bps
         self.jitters = own.jitters
+        self.alone: dict[int, Alone] = {}  # what transfers of so many bytes take without anybody else
         route, mine = pattern.route, pattern.route[pattern.own]
         self.latency_s: Each | None = None
         common = [leg for leg in route if leg is not mine or own.jitters is None]
@@ -213,14 +218,10 @@ class Fleet:
         """The servers that a route goes through."""
         return [name for leg in route for name in (leg.sender, leg.receiver) if name in self._devices]
 
-    @cached_property
+    @property
     def hops(self) -> tuple[str, ...]:
         """The kinds of hops between servers that not every topology has."""
-        of = self.roster.by_name
-        pairs = dict.fromkeys((of[s.parent].tier, s.tier) for s in self.roster.servers if s.parent)
-        names = [f"{a}-{b}" for above, below in pairs for a, b in ((above, below), (below, above))]
-        names += dict.fromkeys(f"{of[a].tier}-{of[b].tier}" for a, b in self.roster.direct if a in of)
-        return tuple(name for name in names if name not in ledger.HOPS)
+        return self.roster.hops
 
     def route(self, sender: str, receiver: str, *servers: str) -> tuple[Leg, ...]:
         """The links that a transfer crosses. A transfer flows through all of them at once (servers cut through).

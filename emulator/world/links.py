@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import simpy
@@ -11,6 +12,17 @@ from emulator.world.fleet import ClientRoutes, Leg, round_trip_s
 from emulator.world.flows import Link
 from emulator.world.network import Instants, latencies_s, latency_s
 from emulator.world.overtime import OverTime, Product
+
+
+class Alone(NamedTuple):
+    """Transfers on which nothing but their own links bears, which never change: their size and rate on the wire, and in seconds
+    their latency, their way there and back, and all that they take."""
+
+    wire_bits: float
+    own_bps: Instants
+    latency_s: Instants
+    round_trip_s: Instants
+    takes_s: Instants
 
 
 class Links:

@@ -77,7 +77,7 @@ def test_values_that_make_no_sense_are_refused() -> None:
     with pytest.raises(InputError, match=r"not -0\.1"):
         compare([make_run(UNEVEN)], target=-0.1)
     with pytest.raises(InputError, match="unknown axis"):
-        compare([make_run(UNEVEN)], budget={"money": 1})
+        compare([make_run(UNEVEN)], budget={"happiness": 1})
 
 
 @pytest.mark.parametrize(("best", "target"), [(0.29, 0.29), (0.2999, 0.29), (0.58, 0.58), (1.0, 1.0), (0.005, 0.0)])

@@ -110,7 +110,7 @@ def test_bars_say_what_targets_took(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     params = ToTarget.model_validate({"targets": [0.3, 0.7], "by": "variant", "panels": "classes"})
     to_target(results, [tmp_path / "a.png", tmp_path / "a.svg"], params)
     by_panel, targets, axis = seen[0][:3]
-    assert (targets, axis) == ((0.3, 0.7), "bytes")
+    assert (targets, axis.name) == ((0.3, 0.7), "bytes")
     assert list(by_panel) == ["classes = 1", "classes = 2"]
     assert by_panel["classes = 1"]["HFLDD"] == [[1000, 1000], [2000, 3000]]
     fedavg = by_panel["classes = 2"]["FedAvg"]

@@ -238,6 +238,7 @@ CHANGES = [
     ("output.checkpoint=1 s", False),
     ("output.keep_models=2", False),
     ("privacy={at: client, clip: 1.0, noise_multiplier: 1.0}", False),
+    ("prices=us-2024", False),
     ("stop.epsilon=8.0", False),
 ]
 FURTHER = [  # below keys that stand above

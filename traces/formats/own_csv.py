@@ -9,9 +9,9 @@
 
 The first column is the time (``time [s]``, or any other unit of time), from 0 on and strictly increasing. Every other column is a
 quantity, optionally whose, and the unit: ``bandwidth`` (bit/s, Mbit/s, kB/s, ...), ``latency`` (s, ms, ...; one way),
-``availability`` (1 or %) or ``speed`` (1 or %, of the device's own speed). Columns of one quantity have one unit. A value
-lasts until the next row. After the last row it lasts for ever (``end: hold``), or everything starts over at a given time. A
-file need not say what comes then; whoever plays it for longer must.
+``availability`` (1 or %), ``speed`` (1 or %, of the device's own speed) or ``carbon`` (g/kWh, of CO2). Columns of one quantity
+have one unit. A value lasts until the next row. After the last row it lasts for ever (``end: hold``), or everything starts over
+at a given time. A file need not say what comes then; whoever plays it for longer must.
 """
 
 from __future__ import annotations
