@@ -1,0 +1,154 @@
+"""Which unknown decides between two methods: Sobol indices of how A compares with B over the worlds.
+
+The first-order index of an unknown is the share of the variance that its value alone explains, ``Var(E[Y | X]) / Var(Y)``; the total index
+is the share that is left when all others are known, interactions included (Sobol, *Sensitivity estimates for nonlinear mathematical
+models*, 1993; Homma and Saltelli, *Importance measures in global sensitivity analysis of nonlinear models*, Reliability Engineering &
+System Safety 52, 1996). ``Y`` is the logarithm of the ratio (the difference, of accuracies), its mean over seeds. Where a method
+never reaches the target in some world there is no ratio to take a variance of, and ``Y`` is the winner itself: 1, 0 or -1.
+
+From the worlds of a Saltelli design SALib computes both (Saltelli et al., *Variance based sensitivity analysis of model output*, Computer
+Physics Communications 181, 2010), with intervals by resampling base points. A base point is left out where one of its worlds is unknown. Without
+such worlds, only the first-order index is known, from the drawn worlds: the correlation ratio over equal parts of each unknown, corrected
+for chance (epsilon squared; Kelley, *An unbiased correlation ratio measure*, PNAS 21, 1935), with its interval by resampling worlds.
+The intervals count which worlds were drawn, not the seeds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from analysis.certainty.certificate import SALTELLI, Certificate
+from analysis.certainty.measured import Measured
+from analysis.certainty.worldwise import Worldwise
+from analysis.seeds import CONFIDENCE
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+RESAMPLES = 400
+PARTS = 10  # of a number, for the correlation ratio
+LEAST_BASE = 16  # base points below which nothing is computed from a Saltelli design
+LEAST_WORLDS = 40
+SEED = 26  # of the resampling
+
+
+@dataclass(frozen=True)
+class Influence:
+    """How much a quantity matters: indices with half the widths of their 95 % intervals; nan is not known."""
+
+    quantity: str
+    first: float
+    first_half: float
+    total: float
+    total_half: float
+
+    @property
+    def weight(self) -> float:
+        """What quantities are ordered by: the total index, or the first-order one where that is all there is."""
+        return self.first if math.isnan(self.total) else self.total
+
+
+@dataclass(frozen=True)
+class Deciding:
+    """Quantities by weight, the weightiest first; ``of`` is what varies (`ratio`, `difference` or `winner`), ``estimator`` how it was found.
+
+    ``worlds`` is the number of worlds behind it. Without any influences, ``why`` says why not.
+    """
+
+    influences: tuple[Influence, ...]
+    of: str
+    estimator: str
+    worlds: int
+    why: str = ""
+
+
+def deciding(certificate: Certificate, a: str, b: str, measure: Measured) -> Deciding:
+    """Which unknowns decide between A and B; raises `InputError` where no seed pairs them."""
+    names = [each.name for each in certificate.quantities]
+    if not names:
+        return Deciding((), "", "", 0, "nothing is uncertain")
+    if certificate.base:
+        side = certificate.against(a, b, measure, SALTELLI)
+        blocks = side.known.reshape(certificate.base, len(names) + 2).all(axis=1)
+        if blocks.sum() >= LEAST_BASE:
+            keep = np.repeat(blocks, len(names) + 2)
+            values, of = _output(side, keep)
+            if not np.ptp(values):
+                return Deciding((), of, "Saltelli", len(values), f"the {of} is the same in all worlds")
+            return Deciding(_ordered(saltelli(values, names)), of, "Saltelli", len(values))
+    side = certificate.against(a, b, measure)
+    if side.known.sum() < LEAST_WORLDS:
+        return Deciding((), "", "", int(side.known.sum()), f"only {side.known.sum()} worlds are known")
+    values, of = _output(side, side.known)
+    if not np.ptp(values):
+        return Deciding((), of, "correlation ratio", len(values), f"the {of} is the same in all worlds")
+    found = correlation_ratios(values, certificate.drawn[side.known][names])
+    return Deciding(_ordered(found), of, "correlation ratio", len(values))
+
+
+def saltelli(values: np.ndarray, names: Sequence[str]) -> list[Influence]:
+    """Indices from a Saltelli design without second order, base point by base point, as SALib orders it."""
+    from SALib.analyze import sobol
+
+    problem = {"num_vars": len(names), "names": list(names), "bounds": [[0.0, 1.0]] * len(names)}
+    found = sobol.analyze(
+        problem, np.asarray(values, dtype=float), calc_second_order=False, num_resamples=RESAMPLES, conf_level=CONFIDENCE, seed=SEED
+    )  # fmt: skip
+    return [
+        Influence(name, *(float(found[key][i]) for key in ("S1", "S1_conf", "ST", "ST_conf")))
+        for i, name in enumerate(names)
+    ]
+
+
+def correlation_ratios(values: np.ndarray, worlds: pd.DataFrame) -> list[Influence]:
+    """First-order indices from any independent worlds, a column for each quantity: texts by their values, numbers in equal parts."""
+    rng = np.random.default_rng(SEED)
+    picks = rng.integers(len(values), size=(RESAMPLES, len(values)))
+    tail = (1 - CONFIDENCE) / 2
+    found = []
+    for name in worlds.columns:
+        parts = parts_of(worlds[name], PARTS)[0]
+        drawn = np.array([_epsilon_squared(values[pick], parts[pick]) for pick in picks])
+        low, high = np.nanquantile(drawn, [tail, 1 - tail])
+        found.append(
+            Influence(str(name), _epsilon_squared(values, parts), float(high - low) / 2, math.nan, math.nan)
+        )
+    return found
+
+
+def parts_of(column: pd.Series, count: int) -> tuple[np.ndarray, list[object]]:
+    """The number of the part that each world is in, and what bounds the parts: edges of numbers, or the texts of a choice."""
+    if column.dtype.kind not in "fiu":
+        texts, numbers = np.unique(column.astype(str).to_numpy(), return_inverse=True)
+        return numbers, list(texts)
+    values = column.to_numpy(dtype=float)
+    edges = np.unique(np.quantile(values, np.linspace(0, 1, count + 1)))
+    return np.clip(np.searchsorted(edges, values, side="right") - 1, 0, max(len(edges) - 2, 0)), list(edges)
+
+
+def _epsilon_squared(values: np.ndarray, parts: np.ndarray) -> float:
+    count = np.bincount(parts).astype(float)
+    used = count > 0
+    mean = np.bincount(parts, weights=values)[used] / count[used]
+    total = float(np.sum((values - values.mean()) ** 2))
+    if not total:
+        return math.nan
+    between = float(np.sum(count[used] * (mean - values.mean()) ** 2))
+    groups, n = int(used.sum()), len(values)
+    within = (total - between) / max(n - groups, 1)
+    return (between - (groups - 1) * within) / total
+
+
+def _output(side: Worldwise, keep: np.ndarray) -> tuple[np.ndarray, str]:
+    if np.isfinite(side.advantage[keep]).all():
+        return side.advantage[keep], "ratio" if side.ratios else "difference"
+    return side.sign[keep].astype(float), "winner"
+
+
+def _ordered(found: Sequence[Influence]) -> tuple[Influence, ...]:
+    return tuple(sorted(found, key=lambda each: -each.weight))

@@ -1,0 +1,90 @@
+"""What is measured in every world: columns of ``outcomes.parquet``, what they are called, and how people read their values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from analysis.quantities import bytes_text, cost_text, energy_text, time_text
+from emulator.measures import Measure
+
+_AXES: dict[str, tuple[str, str, Callable[[float], str]]] = {  # noun, a verb phrase for verdicts, text of a value
+    "time": ("time", "in less time", time_text),
+    "bytes": ("data", "with less data", bytes_text),
+    "cost": ("cost", "at a lower cost", cost_text),
+    "energy": ("energy", "with less energy", energy_text),
+    "money": ("money", "for less money", lambda value: f"{value:,.4g}"),
+    "carbon": ("carbon", "with less carbon", lambda value: f"{value:,.4g} g"),
+}
+NEVER = "never"
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A measure: its ``column``, what it is ``of`` (`to`: what reaching a target takes; `at`: the accuracy on a budget) and its axis.
+
+    ``amount`` is the target (in the units of ``judged``) or the budget (in the unit of the axis).
+    """
+
+    column: str
+    of: str
+    axis: str
+    amount: float
+    judged: Measure
+    higher: bool
+
+    @property
+    def ratios(self) -> bool:
+        """Whether values are compared as ratios; accuracies are as differences."""
+        return self.of == "to"
+
+    @property
+    def title(self) -> str:
+        """A short name: ``time to 80 %``, ``accuracy after 1 h``."""
+        if self.of == "to":
+            return f"{self._noun} to {self.judged.goal_text(self.amount)}"
+        return f"{self.judged.called} on a budget of {self._amount} ({self._noun})"
+
+    @property
+    def deed(self) -> str:
+        """What the better one does, for a sentence: ``reaches 80 % accuracy in less time than``."""
+        if self.of == "to":
+            phrase = _AXES[self.axis][1] if self.axis in _AXES else f"with less {self.axis}"
+            return f"reaches {self.judged.goal_text(self.amount)} {self.judged.called} {phrase} than"
+        word = "a higher" if self.higher else "a lower"
+        return f"has {word} {self.judged.called} on a budget of {self._amount} ({self._noun}) than"
+
+    def text(self, value: float) -> str:
+        """A value for people; ``never`` for what was not reached."""
+        if math.isnan(value):
+            return UNKNOWN
+        if math.isinf(value):
+            return NEVER
+        if self.of == "at":
+            return self.judged.text(value)
+        return _AXES[self.axis][2](value) if self.axis in _AXES else f"{value:,.4g}"
+
+    def relative_text(self, value: float) -> str:
+        """By how much A differs from B: ``0.62 times``; of accuracies ``+3.1 points``."""
+        if math.isnan(value):
+            return UNKNOWN
+        if not self.ratios:
+            if math.isinf(value):
+                return NEVER
+            return f"{value * self.judged.factor:+.3g}{' points' if self.judged.share else ''}"
+        return "∞" if math.isinf(value) else f"{value:.3g}"
+
+    @property
+    def relative_title(self) -> str:
+        """What is on the axis of comparisons, before the names: a ratio or a difference."""
+        return "ratio" if self.ratios else "difference in points" if self.judged.share else "difference"
+
+    @property
+    def _noun(self) -> str:
+        return _AXES[self.axis][0] if self.axis in _AXES else self.axis
+
+    @property
+    def _amount(self) -> str:
+        return _AXES[self.axis][2](self.amount) if self.axis in _AXES else f"{self.amount:,.4g}"
