@@ -36,7 +36,9 @@ def scaled_text(value: float, unit: str) -> str:
     if not unit or not value or not math.isfinite(value):
         return f"{value:.3g}{f' {unit}' if unit else ''}"
     prefixes = {p: size for p, size in _PREFIXES.items() if size <= 1 or unit != "s"}
-    prefix = max((p for p, size in prefixes.items() if abs(value) >= 0.9995 * size), key=prefixes.__getitem__, default="n")
+    prefix = max(
+        (p for p, size in prefixes.items() if abs(value) >= 0.9995 * size), key=prefixes.__getitem__, default="n"
+    )
     number = value / prefixes[prefix]
     return f"{f'{number:,.0f}' if abs(number) >= 999.5 else f'{number:.3g}'} {prefix}{unit}"
 
@@ -223,7 +225,9 @@ def load(folder: Path | str) -> Certificate:
     if odd:
         raise InputError(f"'{folder / 'outcomes.parquet'}' is damaged: there is no status {quote_all(odd)}")
     if outcomes.duplicated(["world", "method", "seed"]).any():
-        raise InputError(f"'{folder / 'outcomes.parquet'}' is damaged: it has a method with the same seed twice in a world")
+        raise InputError(
+            f"'{folder / 'outcomes.parquet'}' is damaged: it has a method with the same seed twice in a world"
+        )
     saltelli = int((worlds["part"] == SALTELLI).sum())
     if saltelli != base * (len(quantities) + 2):
         raise InputError(
@@ -281,7 +285,9 @@ def _tipping(folder: Path) -> pd.DataFrame:
     if not path.is_file():
         return pd.DataFrame({name: pd.Series(dtype=float if name == "at" else str) for name in TIPPING})
     try:
-        table = pd.read_csv(path, keep_default_na=False, na_values={"at": [""]}, dtype={n: str for n in TIPPING if n != "at"})
+        table = pd.read_csv(
+            path, keep_default_na=False, na_values={"at": [""]}, dtype={n: str for n in TIPPING if n != "at"}
+        )
         table = table.astype({"at": float})
     except (ValueError, OSError, KeyError) as error:
         raise InputError(f"'{path}' is damaged: {error}") from None

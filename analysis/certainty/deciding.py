@@ -115,9 +115,7 @@ def correlation_ratios(values: np.ndarray, worlds: pd.DataFrame) -> list[Influen
         parts = parts_of(worlds[name], PARTS)[0]
         drawn = np.array([_epsilon_squared(values[pick], parts[pick]) for pick in picks])
         low, high = np.nanquantile(drawn, [tail, 1 - tail])
-        found.append(
-            Influence(str(name), _epsilon_squared(values, parts), float(high - low) / 2, math.nan, math.nan)
-        )
+        found.append(Influence(str(name), _epsilon_squared(values, parts), float(high - low) / 2, math.nan, math.nan))
     return found
 
 

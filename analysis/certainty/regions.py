@@ -90,7 +90,11 @@ def quarters(certificate: Certificate, measure: Measured) -> list[Region]:
         for part in range(len(bounds) if quantity.labels or column.dtype.kind not in "fiu" else len(bounds) - 1):
             inside = known & (parts == part)
             if inside.any():
-                found.append(Region(_bounds(quantity, bounds, part, column), quantity.name, int(inside.sum()), _shares(best[inside])))
+                found.append(
+                    Region(
+                        _bounds(quantity, bounds, part, column), quantity.name, int(inside.sum()), _shares(best[inside])
+                    )
+                )
     return found
 
 
@@ -104,12 +108,15 @@ def tree(certificate: Certificate, measure: Measured) -> Tree | None:
     from sklearn.tree import DecisionTreeClassifier
 
     given, asked = _features(certificate, known)
-    grower = DecisionTreeClassifier(max_depth=DEPTH, min_samples_leaf=max(1, math.ceil(LEAF * known.sum())), random_state=0)
+    grower = DecisionTreeClassifier(
+        max_depth=DEPTH, min_samples_leaf=max(1, math.ceil(LEAF * known.sum())), random_state=0
+    )
     right = float(cross_val_score(grower, given, best[known].astype(str), cv=FOLDS).mean())
     grown = grower.fit(given, best[known].astype(str))
     leaves, where = grown.apply(given), _paths(grown.tree_, asked)
     regions = tuple(
-        Region(where[leaf], "", int((leaves == leaf).sum()), _shares(best[known][leaves == leaf])) for leaf in sorted(where)
+        Region(where[leaf], "", int((leaves == leaf).sum()), _shares(best[known][leaves == leaf]))
+        for leaf in sorted(where)
     )
     return Tree(regions, right, float(counts.max() / counts.sum()))
 

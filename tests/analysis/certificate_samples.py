@@ -103,7 +103,11 @@ def _drawn(quantities: Sequence[Mapping[str, Any]], worlds: int, seed: int) -> p
 def _saltelli(quantities: Sequence[Mapping[str, Any]], base: int) -> pd.DataFrame:
     from SALib.sample import sobol
 
-    problem = {"num_vars": len(quantities), "names": [q["name"] for q in quantities], "bounds": [[0, 1]] * len(quantities)}
+    problem = {
+        "num_vars": len(quantities),
+        "names": [q["name"] for q in quantities],
+        "bounds": [[0, 1]] * len(quantities),
+    }
     return _mapped(quantities, sobol.sample(problem, base, calc_second_order=False, seed=3))
 
 
@@ -131,7 +135,13 @@ def _outcomes(
         for method, rule in rules.items():
             for seed in seeds:
                 said = status(world, method, seed)
-                row = {"world": world["world"], "run": f"{method}-{seed}", "method": method, "seed": seed, "status": said}
+                row = {
+                    "world": world["world"],
+                    "run": f"{method}-{seed}",
+                    "method": method,
+                    "seed": seed,
+                    "status": said,
+                }
                 row["reason"] = "" if said in ("replayed", "trained") else "from round 3 on"
                 for measure in measures:
                     known = said in ("replayed", "trained")
@@ -147,5 +157,14 @@ def _curves(outcomes: pd.DataFrame, column: str) -> pd.DataFrame:
             time_s = row[column] * round_ / 16
             known = {key: row[key] for key in ("world", "run", "method", "seed")}
             accuracy = 0.9 * (1 - float(np.exp(-round_ / 7)))
-            rows.append({**known, "round": round_, "time_s": time_s, "bytes_total": 1e6 * round_, "cost_s": 10.0 * time_s, "accuracy": accuracy})
+            rows.append(
+                {
+                    **known,
+                    "round": round_,
+                    "time_s": time_s,
+                    "bytes_total": 1e6 * round_,
+                    "cost_s": 10.0 * time_s,
+                    "accuracy": accuracy,
+                }
+            )
     return pd.DataFrame(rows)

@@ -1,0 +1,134 @@
+"""What a certificate says about two methods, in one sentence that can be quoted.
+
+Method A is said to be better where the whole interval of P(A beats B), worlds and seeds counted, lies above one half, and undecided otherwise.
+What was left out comes first: in which share of the worlds the runs would have learned something else.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from analysis.certainty.certificate import Certificate
+from analysis.certainty.deciding import Deciding, deciding
+from analysis.certainty.measured import Measured
+from analysis.certainty.worldwise import Worldwise
+
+LEAST_INDEX = 0.1  # of an unknown that is named
+NAMED = 2  # unknowns and tipping points at most
+BETTER, UNDECIDED, UNKNOWN = "better", "undecided", "unknown"
+
+
+@dataclass(frozen=True, eq=False)
+class Verdict:
+    """``conclusion`` is `BETTER` (``a`` is better than ``b``), `UNDECIDED` or `UNKNOWN`, ``sentence`` says it with what it depends on.
+
+    ``side`` and ``deciding`` are what it was made of, from the point of view of ``a``.
+    """
+
+    a: str
+    b: str
+    measure: Measured
+    conclusion: str
+    sentence: str
+    side: Worldwise
+    deciding: Deciding
+
+
+def verdict(certificate: Certificate, a: str, b: str, measure: Measured) -> Verdict:
+    """The verdict on two methods, the better one first; raises `InputError` where no seed pairs them."""
+    side = certificate.against(a, b, measure)
+    if side.known.any() and side.worse.value > side.better.value:
+        a, b = b, a
+        side = certificate.against(a, b, measure)
+    decides = deciding(certificate, a, b, measure)
+    if not side.known.any():
+        reason = f"{_why_unknown(certificate)}: nothing is said of '{a}' and '{b}' by {measure.title}."
+        return Verdict(a, b, measure, UNKNOWN, reason, side, decides)
+    conclusion = BETTER if side.better.low > 0.5 else UNDECIDED
+    parts = [_probability(a, b, measure, side, conclusion), *_ratio(measure, side, a, b)]
+    parts += _depends(certificate, a, b, measure, decides)
+    parts += _caveats(certificate, side, a, b, conclusion)
+    sentence = f"{'; '.join([_worlds(certificate, a, b, measure), *parts])}."
+    return Verdict(a, b, measure, conclusion, sentence, side, decides)
+
+
+def verdicts(certificate: Certificate) -> list[Verdict]:
+    """One for every pair and measure, the pairs of a measure together."""
+    return [verdict(certificate, a, b, measure) for measure in certificate.measures for a, b in certificate.pairs]
+
+
+def percent(value: float) -> str:
+    """A share in per cent: whole ones, but never 0 or 100 for what is neither."""
+    if math.isnan(value):
+        return "unknown"
+    hundred = 100 * value
+    digits = next((d for d in range(4) if 0 < round(hundred, d) < 100), 4) if 0 < value < 1 else 0
+    return f"{hundred:.{digits}f} %"
+
+
+def _worlds(certificate: Certificate, a: str, b: str, measure: Measured) -> str:
+    count, known = len(certificate.drawn), 1 - certificate.unknown_share(a, b, measure)
+    trained = f", or were trained afresh ({certificate.trained:,})," if certificate.trained else ""
+    return (
+        f"Both methods train as they did{trained} in {'all' if known == 1 else f'{percent(known)} of'} {count:,} worlds"
+    )
+
+
+def _probability(a: str, b: str, measure: Measured, side: Worldwise, conclusion: str) -> str:
+    p = side.better
+    over = f"worlds and {side.seeds} seeds" if side.seeds > 1 else "worlds alone, as there is but one seed"
+    sure = f"95 % interval {percent(p.low)} to {percent(p.high)}, over {over}"
+    if conclusion == UNDECIDED:
+        return f"it is undecided whether {a} {measure.deed} {b}, which it does in {percent(p.value)} of these ({sure})"
+    return f"in {percent(p.value)} of these ({sure}) {a} {measure.deed} {b}"
+
+
+def _ratio(measure: Measured, side: Worldwise, a: str, b: str) -> list[str]:
+    low, middle, high = side.ratio()
+    if math.isnan(middle):
+        return []
+    text = measure.relative_text
+    inside = f"{text(low)} to {text(high)} in nine worlds of ten"
+    if measure.ratios:
+        return [f"{a} takes {text(middle)} times what {b} takes (median; {inside})"]
+    return [f"the difference is {text(middle)} (median; {inside})"]
+
+
+def _depends(certificate: Certificate, a: str, b: str, measure: Measured, decides: Deciding) -> list[str]:
+    found = []
+    weighty = [each for each in decides.influences if each.weight >= LEAST_INDEX][:NAMED]
+    kind = "first-order" if decides.estimator != "Saltelli" else "total"
+    if weighty:
+        named = " and ".join(
+            f"{e.quantity} ({kind} Sobol index {e.weight:.2f} ± {e.first_half if kind != 'total' else e.total_half:.2f})"
+            for e in weighty
+        )
+        found.append(f"the {decides.of} depends most on {named}")
+    tips = certificate.tips(a, b, measure)
+    order = {each.quantity: i for i, each in enumerate(decides.influences)}
+    rows = [row for row in tips.to_dict("records") if not math.isnan(row["at"])]
+    rows.sort(key=lambda row: order.get(row["quantity"], len(order)))
+    for row in rows[:NAMED]:
+        quantity = certificate.quantity(str(row["quantity"]))
+        found.append(
+            f"with all else at its middle, {row['better']} is better where {quantity.name} is {row['side']} {quantity.value_text(row['at'])}"
+        )
+    return found
+
+
+def _caveats(certificate: Certificate, side: Worldwise, a: str, b: str, conclusion: str) -> list[str]:
+    found = []
+    if side.neither > 0:
+        found.append(f"in {percent(side.neither)} neither is better")
+    known = float(side.known.mean())
+    if conclusion == BETTER and side.better.value * known <= 0.5:
+        found.append("the worlds left out could turn this over")
+    for method, reached in ((a, side.reached[side.known, 0]), (b, side.reached[side.known, 1])):
+        if (never := float(1 - reached.mean())) > 0:
+            found.append(f"{percent(never)} of the replays of {method} never get there, and count as lost")
+    return found
+
+
+def _why_unknown(certificate: Certificate) -> str:
+    return f"In none of {len(certificate.drawn):,} worlds do both methods train as they did"
