@@ -45,7 +45,7 @@ def scaled_text(value: float, unit: str) -> str:
 
 @dataclass(frozen=True)
 class Quantity:
-    """An unknown of the world. ``labels`` are the texts of a choice, empty for numbers; ``source`` says who claims its distribution."""
+    """An unknown of the world. ``labels`` are the texts of a choice, empty for numbers; ``source`` says who gives its spread."""
 
     name: str
     text: str
@@ -138,8 +138,8 @@ class Certificate:
             seeds = self.seeds(a, b)
             if not seeds:
                 raise InputError(f"'{a}' and '{b}' have no seed in common: nothing pairs their runs")
-            both = (self.figures(method, measure, seeds, part) for method in (a, b))
-            self._compared[key] = compare(*both, ratios=measure.ratios, higher=measure.higher)
+            ours, theirs = (self.figures(method, measure, seeds, part) for method in (a, b))
+            self._compared[key] = compare(ours, theirs, measure.ratios, measure.higher)
         return self._compared[key]
 
     def tips(self, a: str, b: str, measure: Measured) -> pd.DataFrame:

@@ -1,16 +1,17 @@
 """Which unknown decides between two methods: Sobol indices of how A compares with B over the worlds.
 
-The first-order index of an unknown is the share of the variance that its value alone explains, ``Var(E[Y | X]) / Var(Y)``; the total index
-is the share that is left when all others are known, interactions included (Sobol, *Sensitivity estimates for nonlinear mathematical
-models*, 1993; Homma and Saltelli, *Importance measures in global sensitivity analysis of nonlinear models*, Reliability Engineering &
-System Safety 52, 1996). ``Y`` is the logarithm of the ratio (the difference, of accuracies), its mean over seeds. Where a method
-never reaches the target in some world there is no ratio to take a variance of, and ``Y`` is the winner itself: 1, 0 or -1.
+The first-order index of an unknown is the share of the variance that its value alone explains, ``Var(E[Y | X]) / Var(Y)``;
+the total index is the share that is left when all others are known, interactions included (Sobol, *Sensitivity estimates for
+nonlinear mathematical models*, 1993; Homma and Saltelli, *Importance measures in global sensitivity analysis of nonlinear
+models*, Reliability Engineering & System Safety 52, 1996). ``Y`` is the logarithm of the ratio (the difference, of
+accuracies), its mean over seeds. Where a method never reaches the target in some world there is no ratio to take a variance
+of, and ``Y`` is the winner itself: 1, 0 or -1.
 
-From the worlds of a Saltelli design SALib computes both (Saltelli et al., *Variance based sensitivity analysis of model output*, Computer
-Physics Communications 181, 2010), with intervals by resampling base points. A base point is left out where one of its worlds is unknown. Without
-such worlds, only the first-order index is known, from the drawn worlds: the correlation ratio over equal parts of each unknown, corrected
-for chance (epsilon squared; Kelley, *An unbiased correlation ratio measure*, PNAS 21, 1935), with its interval by resampling worlds.
-The intervals count which worlds were drawn, not the seeds.
+From the worlds of a Saltelli design SALib computes both (Saltelli et al., *Variance based sensitivity analysis of model
+output*, Computer Physics Communications 181, 2010), with intervals by resampling base points. A base point is left out where
+one of its worlds is unknown. Without such worlds, only the first-order index is known, from the drawn worlds: the correlation
+ratio over equal parts of each unknown, corrected for chance (epsilon squared; Kelley, *An unbiased correlation ratio
+measure*, PNAS 21, 1935), with its interval by resampling worlds. The intervals count which worlds were drawn, not the seeds.
 """
 
 from __future__ import annotations
@@ -55,9 +56,10 @@ class Influence:
 
 @dataclass(frozen=True)
 class Deciding:
-    """Quantities by weight, the weightiest first; ``of`` is what varies (`ratio`, `difference` or `winner`), ``estimator`` how it was found.
+    """Quantities by weight, the weightiest first.
 
-    ``worlds`` is the number of worlds behind it. Without any influences, ``why`` says why not.
+    ``of`` is what varies (`ratio`, `difference` or `winner`), ``estimator`` how it was found. ``worlds`` is the number of
+    worlds behind it. Without any influences, ``why`` says why not.
     """
 
     influences: tuple[Influence, ...]
@@ -97,8 +99,13 @@ def saltelli(values: np.ndarray, names: Sequence[str]) -> list[Influence]:
 
     problem = {"num_vars": len(names), "names": list(names), "bounds": [[0.0, 1.0]] * len(names)}
     found = sobol.analyze(
-        problem, np.asarray(values, dtype=float), calc_second_order=False, num_resamples=RESAMPLES, conf_level=CONFIDENCE, seed=SEED
-    )  # fmt: skip
+        problem,
+        np.asarray(values, dtype=float),
+        calc_second_order=False,
+        num_resamples=RESAMPLES,
+        conf_level=CONFIDENCE,
+        seed=SEED,
+    )
     return [
         Influence(name, *(float(found[key][i]) for key in ("S1", "S1_conf", "ST", "ST_conf")))
         for i, name in enumerate(names)
@@ -106,7 +113,7 @@ def saltelli(values: np.ndarray, names: Sequence[str]) -> list[Influence]:
 
 
 def correlation_ratios(values: np.ndarray, worlds: pd.DataFrame) -> list[Influence]:
-    """First-order indices from any independent worlds, a column for each quantity: texts by their values, numbers in equal parts."""
+    """First-order indices from any independent worlds; of numbers over parts of equally many worlds, of texts by value."""
     rng = np.random.default_rng(SEED)
     picks = rng.integers(len(values), size=(RESAMPLES, len(values)))
     tail = (1 - CONFIDENCE) / 2

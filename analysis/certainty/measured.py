@@ -23,9 +23,10 @@ UNKNOWN = "unknown"
 
 @dataclass(frozen=True)
 class Measured:
-    """A measure: its ``column``, what it is ``of`` (`to`: what reaching a target takes; `at`: the accuracy on a budget) and its axis.
+    """A measure: its ``column``, and the ``axis`` on which it was measured.
 
-    ``amount`` is the target (in the units of ``judged``) or the budget (in the unit of the axis).
+    ``of`` is `to` (what reaching a target takes) or `at` (the accuracy on a budget). ``amount`` is the target (in the units
+    of ``judged``) or the budget (in the unit of the axis).
     """
 
     column: str

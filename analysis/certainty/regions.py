@@ -1,8 +1,9 @@
 """Which method is best where: over the quarters of each unknown, and in the regions of a shallow tree.
 
-The best of all methods in a world takes least on the geometric mean over the seeds that all methods share. The tree (CART; Breiman
-et al., *Classification and Regression Trees*, 1984) has at most two questions and leaves of at least a twentieth of the worlds, so that
-it can be said in a sentence. It is judged on worlds that it has not seen (five-fold cross-validation) against always naming the method that is best most often.
+The best of all methods in a world takes least on the geometric mean over the seeds that all methods share. The tree (CART;
+Breiman et al., *Classification and Regression Trees*, 1984) has at most two questions and leaves of at least a twentieth of
+the worlds, so that it can be said in a sentence. It is judged on worlds that it has not seen (five-fold cross-validation)
+against always naming the method that is best most often.
 """
 
 from __future__ import annotations

@@ -98,8 +98,8 @@ def regions_table(certificate: Certificate) -> Printed:
         if grown is not None:
             rows += _region_rows(certificate, measure, grown.regions, "tree")
             title = (
-                f"{_capital(measure.title)}: the regions of a tree; of unseen worlds it names the best in {percent(grown.right)}, "
-                f"always naming one method is right in {percent(grown.always)}"
+                f"{_capital(measure.title)}: the regions of a tree, which names the best in {percent(grown.right)} of unseen "
+                f"worlds; always naming one method is right in {percent(grown.always)}"
             )
             sections.append(_regions(certificate, title, grown.regions))
     return _printed(rows, sections)

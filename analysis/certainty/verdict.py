@@ -1,7 +1,7 @@
 """What a certificate says about two methods, in one sentence that can be quoted.
 
-Method A is said to be better where the whole interval of P(A beats B), worlds and seeds counted, lies above one half, and undecided otherwise.
-What was left out comes first: in which share of the worlds the runs would have learned something else.
+Method A is said to be better where the whole interval of P(A beats B), worlds and seeds counted, lies above one half, and
+undecided otherwise. What was left out comes first: in which share of the worlds the runs would have learned something else.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ BETTER, UNDECIDED, UNKNOWN = "better", "undecided", "unknown"
 
 @dataclass(frozen=True, eq=False)
 class Verdict:
-    """``conclusion`` is `BETTER` (``a`` is better than ``b``), `UNDECIDED` or `UNKNOWN`, ``sentence`` says it with what it depends on.
+    """What is said about two methods: a ``conclusion``, and a ``sentence`` with what it depends on.
 
-    ``side`` and ``deciding`` are what it was made of, from the point of view of ``a``.
+    `BETTER`: ``a`` is better than ``b``. ``side`` and ``deciding`` are what it was made of, from the point of view of ``a``.
     """
 
     a: str
@@ -112,7 +112,8 @@ def _depends(certificate: Certificate, a: str, b: str, measure: Measured, decide
     for row in rows[:NAMED]:
         quantity = certificate.quantity(str(row["quantity"]))
         found.append(
-            f"with all else at its middle, {row['better']} is better where {quantity.name} is {row['side']} {quantity.value_text(row['at'])}"
+            f"with all else at its middle, {row['better']} is better where {quantity.name} is {row['side']} "
+            f"{quantity.value_text(row['at'])}"
         )
     return found
 

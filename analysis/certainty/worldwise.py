@@ -1,10 +1,11 @@
 """Two methods side by side in every world: which is better there, by how much, and whether the seeds are enough to say so.
 
-A method is better in a world where it takes less on the geometric mean over seeds (has the higher accuracy on the mean). In a replay the
-seed determines how many rounds a method needs and the world how long a round takes, so logarithms of what was taken are nearly a sum of the
-two; that is why means, and Student's t, are of logarithms. Seeds are paired: the same seed means the same clients' data for
-both methods. What never reached a target took infinitely much and is worse than all that did: with such seeds there is no mean, the
-majority of the seeds decides, and by the exact sign test whether it is decided. Where neither reached, nobody is better.
+A method is better in a world where it takes less on the geometric mean over seeds (has the higher accuracy on the mean). In a
+replay the seed determines how many rounds a method needs and the world how long a round takes, so logarithms of what was
+taken are nearly a sum of the two; that is why means, and Student's t, are of logarithms. Seeds are paired: the same seed
+means the same clients' data for both methods. What never reached a target took infinitely much and is worse than all that
+did: with such seeds there is no mean, the majority of the seeds decides, and by the exact sign test whether it is decided.
+Where neither reached, nobody is better.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ EQUAL = 1e-9  # figures that differ by a smaller share of themselves are equal b
 class Worldwise:
     """A against B by world.
 
-    ``advantage`` is by how much A is better: minus the logarithm of A's share of B (their difference, of accuracies), the mean over
-    seeds; infinite where the majority of the seeds decides by never reaching, nan where neither reached or the world is not known. ``sign`` is 1
-    where A is better, -1 where B is and 0 where nobody is; ``decided`` says where the seeds are enough to say so. ``known``
-    are worlds in which all seeds have figures; of ``seeds``, the number of pairs. Where ``ratios``, the advantage is a logarithm.
+    ``advantage`` is by how much A is better: minus the logarithm of A's share of B (their difference, of accuracies), the
+    mean over seeds; infinite where the majority of the seeds decides by never reaching, nan where neither reached or the
+    world is not known. ``sign`` is 1 where A is better, -1 where B is and 0 where nobody is; ``decided`` says where the seeds
+    are enough to say so. ``known`` are worlds in which all seeds have figures; of ``seeds``, the number of pairs. Where
+    ``ratios``, the advantage is a logarithm.
     """
 
     advantage: np.ndarray
@@ -69,10 +71,10 @@ class Worldwise:
         return with_seeds(found, self.decided_for(sign), 1 - self.decided_for(-sign) - nobody)
 
     def ratio(self) -> tuple[float, float, float]:
-        """What A takes as a multiple of what B takes (of accuracies: by how much A's is higher): 5 %, median, 95 % of the known worlds.
+        """What A takes as a multiple of what B takes (by how much its accuracy is better): 5 %, median, 95 % of the worlds.
 
-        Worlds in which only A never reached count as infinite and those in which only B did as 0, or an infinite difference; those in
-        which neither did are left out, and nan is where an end falls between a number and infinity.
+        Worlds in which only A never reached count as infinite and those in which only B did as 0, or an infinite difference;
+        those in which neither did are left out, and nan is where an end falls between a number and infinity.
         """
         values = self.values
         if not len(values):
@@ -84,7 +86,7 @@ class Worldwise:
     def values(self) -> np.ndarray:
         """The ratios (differences) of the known worlds in which one of them got as far, in the order of the worlds."""
         advantage = self.advantage[self.known & ~np.isnan(self.advantage)]
-        return np.exp(-advantage) if self.ratios else advantage
+        return np.asarray(np.exp(-advantage) if self.ratios else advantage)
 
     @property
     def finite(self) -> bool:
@@ -95,8 +97,8 @@ class Worldwise:
 def compare(a: np.ndarray, b: np.ndarray, ratios: bool = True, higher: bool = False) -> Worldwise:
     """Sets A against B: arrays of [worlds, seeds] with the same seeds in the same order.
 
-    Infinite is what never reached, nan what is not known. ``ratios``: figures are compared as ratios, else as differences; ``higher`` values
-    are better, or lower. Raises `ValueError` where the shapes differ or there is no seed.
+    Infinite is what never reached, nan what is not known. ``ratios``: figures are compared as ratios, else as differences;
+    ``higher`` values are better, or lower. Raises `ValueError` where the shapes differ or there is no seed.
     """
     if a.shape != b.shape or a.ndim != 2 or not a.shape[1]:
         raise ValueError(f"A and B must have the same worlds and at least one common seed: {a.shape}, {b.shape}")
@@ -140,4 +142,4 @@ def _by_t(each: np.ndarray, mean: np.ndarray) -> np.ndarray:
     if seeds < 2:
         return np.zeros(len(each), dtype=bool)
     half = float(stdtrit(seeds - 1, (1 + CONFIDENCE) / 2)) * each.std(axis=1, ddof=1) / math.sqrt(seeds)
-    return np.abs(mean) > np.maximum(half, EQUAL)
+    return np.asarray(np.abs(mean) > np.maximum(half, EQUAL))

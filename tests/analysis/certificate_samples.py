@@ -15,7 +15,8 @@ Rule = Callable[[World, int], float]  # a world and a seed to a figure
 
 BANDWIDTH = {
     "name": "bandwidth", "key": "topology.links.client.up", "source": "the scenario", "distribution": "uniform",
-    "text": "uniform from 1 to 9 Mbit/s", "unit": "bit/s", "factor": False, "scale": "linear", "middle": 5e6, "low": 1.4e6, "high": 8.6e6,
+    "text": "uniform from 1 to 9 Mbit/s", "unit": "bit/s", "factor": False, "scale": "linear", "middle": 5e6,
+    "low": 1.4e6, "high": 8.6e6,
 }  # fmt: skip
 OVERHEAD = {
     "name": "overhead", "key": "overhead", "source": "a paper", "distribution": "uniform", "text": "uniform from 1 to 2",
