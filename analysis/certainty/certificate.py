@@ -35,12 +35,17 @@ def scaled_text(value: float, unit: str) -> str:
     """Three digits with the prefix that suits: ``12.5 Mbit/s``, ``865 ns``, ``1,200 s``; without a unit, the number."""
     if not unit or not value or not math.isfinite(value):
         return f"{value:.3g}{f' {unit}' if unit else ''}"
+    name, size = prefixed(value, unit)
+    number = value / size
+    return f"{f'{number:,.0f}' if abs(number) >= 999.5 else f'{number:.3g}'} {name}"
+
+
+def prefixed(value: float, unit: str) -> tuple[str, float]:
+    """A unit with the prefix that suits a value, and how much of the unit that is; seconds have none above one."""
     prefixes = {p: size for p, size in _PREFIXES.items() if size <= 1 or unit != "s"}
-    prefix = max(
-        (p for p, size in prefixes.items() if abs(value) >= 0.9995 * size), key=prefixes.__getitem__, default="n"
-    )
-    number = value / prefixes[prefix]
-    return f"{f'{number:,.0f}' if abs(number) >= 999.5 else f'{number:.3g}'} {prefix}{unit}"
+    fitting = [p for p, size in prefixes.items() if abs(value) >= 0.9995 * size]
+    prefix = fitting[-1] if fitting else "n"
+    return f"{prefix}{unit}", prefixes[prefix]
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,13 @@ class Quantity:
         if self.factor:
             return f"{float(value):.3g} times"
         return scaled_text(float(value), self.unit)
+
+    def axis(self, largest: float) -> tuple[str, float]:
+        """The label of an axis that reaches ``largest``, and by what values are divided there."""
+        if self.factor or not self.unit:
+            return self.title, 1.0
+        unit, size = prefixed(largest, self.unit)
+        return f"{self.name} ({unit})", size
 
     @property
     def title(self) -> str:

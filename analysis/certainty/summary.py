@@ -38,7 +38,7 @@ def summarise(folder: Path | str) -> str:
 def left_out(certificate: Certificate) -> str:
     """In which share of the worlds everything trains as it did, and what became of the others; the first thing to say."""
     count, kept = len(certificate.drawn), certificate.kept
-    said = f"In {percent(kept)} of {count:,} worlds every run trains as it did"
+    said = f"In {'all' if kept == 1 else f'{percent(kept)} of'} {count:,} worlds every run trains as it did"
     if certificate.trained:
         said += f" or was trained afresh ({certificate.trained:,} worlds)"
     if kept < 1:
