@@ -205,6 +205,17 @@ def is_certificate(folder: Path | str) -> bool:
     return (Path(folder) / ABOUT).is_file()
 
 
+def one_certificate(folders: Sequence[Path | str]) -> Certificate | None:
+    """The certificate that these folders are, or None where none of them is one.
+
+    Raises `InputError` where a certificate is given with anything else, and as `load`.
+    """
+    found = [folder for folder in folders if is_certificate(folder)]
+    if found and len(folders) > 1:
+        raise InputError(f"'{found[0]}' is the folder of a certificate: give it alone")
+    return load(found[0]) if found else None
+
+
 def load(folder: Path | str) -> Certificate:
     """Reads a certificate; raises `InputError` where the folder is none, or is damaged or of another version."""
     folder = Path(folder)

@@ -82,9 +82,7 @@ def kinds() -> dict[str, Kind]:
 
 
 def figure_of(kind: str, certificate: Certificate, options: Document) -> Figure:
-    """Draws a kind of picture; raises `InputError` where there is no such kind, an option is no good, or there is nothing to
-    draw.
-    """
+    """Draws a kind of picture; raises `InputError` for an unknown kind, a wrong option, or where there is nothing to draw."""
     found = kinds()
     if kind not in found:
         raise InputError(f"unknown picture of a certificate '{kind[:60]}'; {suggestion(kind, found)}")

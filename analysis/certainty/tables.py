@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,7 +15,7 @@ from analysis.certainty.verdict import percent, verdicts
 from analysis.printed import Printed
 from analysis.tables import UNKNOWN
 from analysis.texttable import TextTable
-from emulator.errors import InputError
+from emulator.errors import InputError, suggestion
 
 Kind = Callable[[Certificate], Printed]
 
@@ -159,6 +160,18 @@ TABLES: dict[str, Kind] = {
     "certainty": certainty, "deciding": deciding_table, "regions": regions_table, "tipping": tipping_table,
     "unknowns": unknowns, "verdicts": verdict_table,
 }  # fmt: skip
+
+
+def table(kind: str, certificate: Certificate) -> Printed:
+    """A table of a kind; raises `InputError` where there is none of that name, or nothing to compare."""
+    if kind not in TABLES:
+        raise InputError(f"unknown table of a certificate '{kind[:60]}'; {suggestion(kind, TABLES)}")
+    return TABLES[kind](certificate)
+
+
+def summary(kind: str) -> str:
+    """What a kind of table shows, in a line."""
+    return (inspect.getdoc(TABLES[kind]) or "").partition("\n")[0]
 
 
 def _regions(certificate: Certificate, title: str, found: Sequence[Region]) -> TextTable:

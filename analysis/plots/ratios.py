@@ -1,6 +1,4 @@
-"""How the ratio of two methods is distributed over the worlds of a certificate: cumulated, so that P(A beats B) can be read
-off.
-"""
+"""How the ratio of two methods is distributed over worlds, cumulated, so that P(A beats B) can be read off."""
 
 from __future__ import annotations
 

@@ -26,9 +26,7 @@ FIRST, TOTAL = COLOURS[6], COLOURS[1]
 
 
 def tornado(certificate: Certificate, params: CertificateFigure) -> Figure:
-    """The median ratio in the worlds with low and with high values of each unknown, and which share of its variance they
-    explain.
-    """
+    """The median ratio at low and at high values of each unknown, and which share of its variance each explains."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -53,7 +51,7 @@ def tornado(certificate: Certificate, params: CertificateFigure) -> Figure:
             *([] if math.isnan(decides.influences[0].total) else [Line2D([], [], marker="s", linestyle="", color=TOTAL)]),
         ]  # fmt: skip
         labels = ["lowest quarter of its values", "highest quarter", "first-order index", "total index"]
-        note = f"Bars: median over worlds. Indices: share of the variance of the {decides.of}, with 95 % intervals ({decides.estimator})."
+        note = f"Bars: median over worlds. Indices: share of the variance of the {decides.of}, with 95 % intervals."
         legend_below(figure, handles, labels[: len(handles)], note)
         title_above(figure, params.title or f"What decides between {a} and {b}: {measure.title}")
         settle(figure)
@@ -88,7 +86,7 @@ def _bar(
 def _shown(side: Worldwise, measure: Measured, usable: np.ndarray) -> np.ndarray:
     if side.ratios:
         return np.asarray(np.exp(-side.advantage[usable]))
-    return side.advantage[usable] * measure.judged.factor
+    return np.asarray(side.advantage[usable] * measure.judged.factor)
 
 
 def _left_axis(box: Axes, side: Worldwise, measure: Measured, a: str, b: str) -> None:

@@ -50,7 +50,14 @@ def winners(certificate: Certificate, params: Winners) -> Figure:
             for decided, face in ((True, colour), (False, "none")):
                 these = side.known & (side.sign == sign) & (side.decided == decided)
                 box.scatter(
-                    *points[these].T, s=11, marker=marker, facecolors=face, edgecolors=colour, linewidths=0.7, zorder=2
+                    points[these, 0],
+                    points[these, 1],
+                    11,
+                    marker=marker,
+                    facecolors=face,
+                    edgecolors=colour,
+                    linewidths=0.7,
+                    zorder=2,
                 )
         handles: list[Any] = [
             Line2D([], [], linestyle="", marker=m, color=c, markersize=4)

@@ -48,10 +48,12 @@ def world_curves(certificate: Certificate, params: WorldCurves) -> Figure:
             x=(axis.column, "mean"), y=("accuracy", "mean"), seeds=("seed", "nunique")
         )
         each = each[each["seeds"] == rows["seed"].nunique()]
-        every = each.groupby("round").filter(lambda g, of=each["world"].nunique(): len(g) == of)
+        rounds = each["round"].value_counts()
+        every = each[each["round"].isin(rounds.index[rounds == each["world"].nunique()])]
         if not every.empty:
             over = every.groupby("round")
-            lines[method] = (over["x"].quantile(list(BAND)).unstack().to_numpy(), over["y"].mean().to_numpy())
+            spans = [over["x"].quantile(at).to_numpy(dtype=float) for at in BAND]
+            lines[method] = (np.stack(spans, axis=1), over["y"].mean().to_numpy(dtype=float))
     if not lines:
         raise InputError(f"the curves of '{certificate.folder}' are empty")
     largest = max(float(x.max()) for x, _ in lines.values())
