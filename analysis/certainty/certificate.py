@@ -15,7 +15,7 @@ import yaml
 from analysis.certainty.measured import Measured
 from analysis.certainty.worldwise import Worldwise, compare
 from emulator.errors import InputError, quote_all, suggestion
-from emulator.measures import Measure
+from emulator.measures import ACCURACY, Measure
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -231,7 +231,7 @@ def load(folder: Path | str) -> Certificate:
     try:
         runs = tuple(dict(each) for each in about["runs"])
         quantities = tuple(_quantity(each) for each in about["quantities"])
-        measures = tuple(_measured(each, about) for each in about["measures"])
+        measures = tuple(_measured(each, _judged(about["measures"])) for each in about["measures"])
         design = about["design"]
         kind, base = str(design["kind"]), int(design.get("saltelli") or 0)
         methods = tuple(dict.fromkeys(str(run["method"]) for run in runs))
@@ -275,12 +275,24 @@ def _quantity(said: Mapping[str, Any]) -> Quantity:
     )  # fmt: skip
 
 
-def _measured(said: Mapping[str, Any], about: Mapping[str, Any]) -> Measured:
+def _judged(measures: Sequence[Mapping[str, Any]]) -> Measure:
+    """What tells how good a model is; only figures on a budget say which way is better, and whether it is a share."""
+    names = {str(each.get("measure", ACCURACY.name)) for each in measures}
+    if names == {ACCURACY.name}:
+        return ACCURACY
+    if len(names) != 1:
+        raise ValueError(f"models are judged by different measures: {quote_all(sorted(names))}")
+    on_budget = [each for each in measures if each["kind"] == "at"]
+    lower = any(each.get("better") == "lower" for each in on_budget)
+    share = any(each.get("unit") == "share" for each in on_budget)
+    return Measure(names.pop(), "lower" if lower else "higher", share)
+
+
+def _measured(said: Mapping[str, Any], judged: Measure) -> Measured:
     of = str(said["kind"])
     if of not in ("to", "at"):
         raise ValueError(f"a measure is of no kind '{of}'")
     better = str(said.get("better") or ("lower" if of == "to" else "higher"))
-    judged = Measure.from_json(about.get("measure"))
     amount = float(said["target"] if of == "to" else said["budget"])
     return Measured(str(said["column"]), of, str(said["axis"]), amount, judged, better == "higher")
 

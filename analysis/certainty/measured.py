@@ -18,6 +18,7 @@ _AXES: dict[str, tuple[str, str, Callable[[float], str]]] = {  # noun, a verb ph
     "carbon": ("carbon", "with less carbon", lambda value: f"{value:,.4g} g"),
 }
 NEVER = "never"
+UNTESTED = "not tested"
 UNKNOWN = "unknown"
 
 
@@ -58,11 +59,11 @@ class Measured:
         return f"has {word} {self.judged.called} on a budget of {self._amount} ({self._noun}) than"
 
     def text(self, value: float) -> str:
-        """A value for people; ``never`` for what was not reached."""
+        """A value for people; ``never`` for what was not reached, ``not tested`` for no accuracy within a budget."""
         if math.isnan(value):
             return UNKNOWN
         if math.isinf(value):
-            return NEVER
+            return NEVER if self.of == "to" else UNTESTED
         if self.of == "at":
             return self.judged.text(value)
         return _AXES[self.axis][2](value) if self.axis in _AXES else f"{value:,.4g}"
@@ -73,7 +74,7 @@ class Measured:
             return UNKNOWN
         if not self.ratios:
             if math.isinf(value):
-                return NEVER
+                return "∞" if value > 0 else "-∞"
             return f"{value * self.judged.factor:+.3g}{' points' if self.judged.share else ''}"
         return "∞" if math.isinf(value) else f"{value:.3g}"
 

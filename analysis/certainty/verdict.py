@@ -127,7 +127,8 @@ def _caveats(certificate: Certificate, side: Worldwise, a: str, b: str, conclusi
         found.append("the worlds left out could turn this over")
     for method, reached in ((a, side.reached[side.known, 0]), (b, side.reached[side.known, 1])):
         if (never := float(1 - reached.mean())) > 0:
-            found.append(f"{percent(never)} of the replays of {method} never get there, and count as lost")
+            what = "never get there" if side.ratios else "are not tested within the budget"
+            found.append(f"{percent(never)} of the replays of {method} {what}, and count as lost")
     return found
 
 
