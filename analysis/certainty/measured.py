@@ -68,15 +68,15 @@ class Measured:
             return self.judged.text(value)
         return _AXES[self.axis][2](value) if self.axis in _AXES else f"{value:,.4g}"
 
-    def relative_text(self, value: float) -> str:
-        """By how much A differs from B: ``0.62 times``; of accuracies ``+3.1 points``."""
+    def relative_text(self, value: float, unit: bool = True) -> str:
+        """How A compares with B: ``0.62``; of accuracies ``+3.1 points``, or ``+3.1`` without the ``unit``."""
         if math.isnan(value):
             return UNKNOWN
-        if not self.ratios:
-            if math.isinf(value):
-                return "∞" if value > 0 else "-∞"
-            return f"{value * self.judged.factor:+.3g}{' points' if self.judged.share else ''}"
-        return "∞" if math.isinf(value) else f"{value:.3g}"
+        if math.isinf(value):
+            return "∞" if value > 0 else "-∞"
+        if self.ratios:
+            return f"{value:.3g}"
+        return f"{value * self.judged.factor:+.3g}{' points' if self.judged.share and unit else ''}"
 
     @property
     def relative_title(self) -> str:

@@ -1,4 +1,4 @@
-"""The page about a certificate: verdicts, P(A beats B), what decides, who is best where, tipping points, pictures, what was uncertain."""
+"""The page about a certificate: verdicts, how sure they are, what decides, who is best where, and what was uncertain."""
 
 from __future__ import annotations
 

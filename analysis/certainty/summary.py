@@ -21,7 +21,7 @@ def summarise(folder: Path | str) -> str:
     certificate = load(folder)
     parts = [left_out(certificate)]
     if certificate.pairs:
-        printed: list[Printed] = [certainty(certificate), deciding_table(certificate)]
+        printed: list[Printed] = [certainty(certificate), deciding_table(certificate, certificate.measures[:1])]
         if len(certificate.tipping):
             printed.append(tipping_table(certificate))
         parts += [each.text().rstrip("\n") for each in printed]

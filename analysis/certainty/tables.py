@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from analysis.certainty.certificate import Certificate
@@ -37,7 +38,7 @@ def certainty(certificate: Certificate) -> Printed:
                     "relative_p05": low, "relative_median": middle, "relative_p95": high,
                 }
             )  # fmt: skip
-            text = measure.relative_text
+            text = partial(measure.relative_text, unit=False)
             cells.append(
                 (
                     a, b, f"{side.known.sum():,} of {len(side.known):,}", _percent(better.value),
@@ -61,10 +62,10 @@ def certainty(certificate: Certificate) -> Printed:
     return _printed(rows, sections)
 
 
-def deciding_table(certificate: Certificate) -> Printed:
+def deciding_table(certificate: Certificate, measures: Sequence[Measured] = ()) -> Printed:
     """Which unknown decides between two methods: first-order and total Sobol indices with their intervals."""
     rows, sections = [], []
-    for measure in certificate.measures:
+    for measure in measures or certificate.measures:
         for a, b in certificate.pairs:
             found = deciding(certificate, a, b, measure)
             for each in found.influences:
