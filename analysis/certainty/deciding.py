@@ -10,8 +10,8 @@ of, and ``Y`` is the winner itself: 1, 0 or -1.
 From the worlds of a Saltelli design SALib computes both (Saltelli et al., *Variance based sensitivity analysis of model
 output*, Computer Physics Communications 181, 2010), with intervals by resampling base points. A base point is left out where
 one of its worlds is unknown. Without such worlds, only the first-order index is known, from the drawn worlds: the correlation
-ratio over equal parts of each unknown, corrected for chance (epsilon squared; Kelley, *An unbiased correlation ratio
-measure*, PNAS 21, 1935), with its interval by resampling worlds. The intervals count which worlds were drawn, not the seeds.
+ratio over √n equal parts of n worlds, corrected for chance (epsilon squared; Kelley, *An unbiased correlation ratio measure*,
+PNAS 21, 1935), with its interval by resampling worlds. The intervals count which worlds were drawn, not the seeds.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 RESAMPLES = 400
-PARTS = 10  # of a number, for the correlation ratio
 LEAST_BASE = 16  # base points below which nothing is computed from a Saltelli design
 LEAST_WORLDS = 40
 SEED = 26  # of the resampling
@@ -119,7 +118,7 @@ def correlation_ratios(values: np.ndarray, worlds: pd.DataFrame) -> list[Influen
     tail = (1 - CONFIDENCE) / 2
     found = []
     for name in worlds.columns:
-        parts = parts_of(worlds[name], PARTS)[0]
+        parts = parts_of(worlds[name], round(math.sqrt(len(values))))[0]
         drawn = np.array([_epsilon_squared(values[pick], parts[pick]) for pick in picks])
         low, high = np.nanquantile(drawn, [tail, 1 - tail])
         found.append(Influence(str(name), _epsilon_squared(values, parts), float(high - low) / 2, math.nan, math.nan))
