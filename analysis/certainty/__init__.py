@@ -4,3 +4,14 @@
 `probability` says how sure a share of worlds is, `deciding` which unknown matters, `regions` who is best where, `verdict` puts it
 into a sentence, and `tables` and `summary` print it. The formulas and their sources are in ``docs/certainty.md``.
 """
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def summarise(folder: Path | str) -> str:
+    """What ``hfl certify`` prints about a certificate; raises `InputError` where the folder is none, or damaged."""
+    from analysis.certainty.summary import summarise as text
+
+    return text(folder)

@@ -26,7 +26,7 @@ def certainty(certificate: Certificate) -> Printed:
     rows, sections = [], []
     for measure in certificate.measures:
         cells = []
-        for a, b in certificate.pairs:
+        for a, b in _pairs(certificate):
             side = certificate.against(a, b, measure)
             better, worse, (low, middle, high) = side.better, side.worse, side.ratio()
             rows.append(
@@ -66,7 +66,7 @@ def deciding_table(certificate: Certificate, measures: Sequence[Measured] = ()) 
     """Which unknown decides between two methods: first-order and total Sobol indices with their intervals."""
     rows, sections = [], []
     for measure in measures or certificate.measures:
-        for a, b in certificate.pairs:
+        for a, b in _pairs(certificate):
             found = deciding(certificate, a, b, measure)
             for each in found.influences:
                 rows.append(
@@ -215,9 +215,13 @@ def _names(certificate: Certificate, found: Sequence[Region]) -> list[str]:
 def _printed(rows: Sequence[dict[str, Any]], sections: Sequence[TextTable]) -> Printed:
     import pandas as pd
 
-    if not sections:
-        raise InputError("there is one method alone: nothing is compared")
     return Printed(pd.DataFrame(rows), tuple(sections))
+
+
+def _pairs(certificate: Certificate) -> tuple[tuple[str, str], ...]:
+    if not certificate.pairs:
+        raise InputError("there is one method alone: nothing is compared")
+    return certificate.pairs
 
 
 def _percent(value: float) -> str:

@@ -59,11 +59,11 @@ def verdicts(certificate: Certificate) -> list[Verdict]:
 
 
 def percent(value: float) -> str:
-    """A share in per cent: whole ones, but never 0 or 100 for what is neither."""
+    """A share in per cent: a whole one, or with as many decimals (at most two) as it takes not to be 0 or 100."""
     if math.isnan(value):
         return "unknown"
     hundred = 100 * value
-    digits = next((d for d in range(4) if 0 < round(hundred, d) < 100), 4) if 0 < value < 1 else 0
+    digits = next((d for d in range(3) if 0 < round(hundred, d) < 100), 0)
     return f"{hundred:.{digits}f} %"
 
 
