@@ -9,7 +9,7 @@ from pathlib import Path
 from analysis.certainty.certificate import Certificate, is_certificate, load
 from analysis.certainty.measured import Measured
 from analysis.certainty.summary import left_out
-from analysis.certainty.verdict import Verdict, percent, verdict
+from analysis.certainty.verdict import percent, verdict
 from emulator.errors import InputError
 
 PAIRS = 6  # of more, the first ones are shown
@@ -63,13 +63,17 @@ def panel(certificate: Certificate, measure: Measured) -> str:
     pairs = certificate.pairs[:PAIRS]
     if not pairs:
         return "".join([*parts, "<p>There is one method alone: nothing is compared.</p>"])
-    parts += [_pair(verdict(certificate, a, b, measure)) for a, b in pairs]
+    parts += [_pair(certificate, a, b, measure) for a, b in pairs]
     if len(certificate.pairs) > PAIRS:
         parts.append(f"<p class='quiet'>Not shown here: {len(certificate.pairs) - PAIRS} more pairs of methods.</p>")
     return "".join(parts)
 
 
-def _pair(found: Verdict) -> str:
+def _pair(certificate: Certificate, a: str, b: str, measure: Measured) -> str:
+    try:
+        found = verdict(certificate, a, b, measure)
+    except InputError as error:
+        return f"<p>{html.escape(error.message)}</p>"
     better = found.side.better
     sure = (
         f"{percent(better.value)} <span class='quiet'>({percent(better.low)} to {percent(better.high)})</span>"
