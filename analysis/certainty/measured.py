@@ -44,10 +44,10 @@ class Measured:
 
     @property
     def title(self) -> str:
-        """A short name: ``time to 80 %``, ``accuracy after 1 h``."""
+        """A short name: ``time to 80 %``, ``accuracy within 1 h 00 min``."""
         if self.of == "to":
             return f"{self._noun} to {self.judged.goal_text(self.amount)}"
-        return f"{self.judged.called} on a budget of {self._amount} ({self._noun})"
+        return f"{self.judged.called} within {self._amount}"
 
     @property
     def deed(self) -> str:
@@ -56,7 +56,7 @@ class Measured:
             phrase = _AXES[self.axis][1] if self.axis in _AXES else f"with less {self.axis}"
             return f"reaches {self.judged.goal_text(self.amount)} {self.judged.called} {phrase} than"
         word = "a higher" if self.higher else "a lower"
-        return f"has {word} {self.judged.called} on a budget of {self._amount} ({self._noun}) than"
+        return f"has {word} {self.judged.called} within {self._amount} than"
 
     def text(self, value: float) -> str:
         """A value for people; ``never`` for what was not reached, ``not tested`` for no accuracy within a budget."""
@@ -68,20 +68,26 @@ class Measured:
             return self.judged.text(value)
         return _AXES[self.axis][2](value) if self.axis in _AXES else f"{value:,.4g}"
 
-    def relative_text(self, value: float, unit: bool = True) -> str:
-        """How A compares with B: ``0.62``; of accuracies ``+3.1 points``, or ``+3.1`` without the ``unit``."""
+    def relative_text(self, value: float) -> str:
+        """How A compares with B: ``0.62``; of accuracies by how much it is better, ``+3.1 points``."""
+        return f"{self._relative(value)}{self._points}"
+
+    def span_text(self, low: float, high: float) -> str:
+        """From one of them to another: ``0.41 to 0.98``, ``-0.20 to +3.10 points``."""
+        return f"{self._relative(low)} to {self._relative(high)}{self._points}"
+
+    @property
+    def _points(self) -> str:
+        return " points" if self.judged.share and not self.ratios else ""
+
+    def _relative(self, value: float) -> str:
         if math.isnan(value):
             return UNKNOWN
         if math.isinf(value):
             return "∞" if value > 0 else "-∞"
         if self.ratios:
             return f"{value:.3g}"
-        return f"{value * self.judged.factor:+.3g}{' points' if self.judged.share and unit else ''}"
-
-    @property
-    def relative_title(self) -> str:
-        """What is on the axis of comparisons, before the names: a ratio or a difference."""
-        return "ratio" if self.ratios else "difference in points" if self.judged.share else "difference"
+        return f"{100 * value:+.2f}" if self.judged.share else f"{value:+.3g}"
 
     @property
     def _noun(self) -> str:

@@ -6,33 +6,37 @@ import textwrap
 from pathlib import Path
 
 from analysis.certainty.certificate import Certificate, load
-from analysis.certainty.tables import certainty, deciding_table, tipping_table
-from analysis.certainty.verdict import percent, verdicts
-from analysis.printed import Printed
+from analysis.certainty.tables import certainty, deciding_table, tipping_section
+from analysis.certainty.verdict import percent, verdict
 
 WIDTH = 100
+FEW = 3  # pairs of methods, of which all measures are shown; of more, the first measure alone
 
 
 def summarise(folder: Path | str) -> str:
     """A certificate in a screenful or two: what was left out, P(A beats B), what decides, where it tips, and the verdicts.
+
+    What decides and the verdicts are by the first measure; of many methods, so is all else. The tables and the report have
+    the rest.
 
     Raises `InputError` where the folder is no certificate or a damaged one.
     """
     certificate = load(folder)
     parts = [left_out(certificate)]
     if certificate.pairs:
-        printed: list[Printed] = [certainty(certificate), deciding_table(certificate, certificate.measures[:1])]
-        if len(certificate.tipping):
-            printed.append(tipping_table(certificate))
-        parts += [each.text().rstrip("\n") for each in printed]
-        said = [
-            textwrap.fill(v.sentence, WIDTH, break_on_hyphens=False, break_long_words=False)
-            for v in verdicts(certificate)
-        ]
-        parts.append("\n\n".join(["Verdicts", *said]))
+        first, tips = certificate.measures[0], certificate.tipping
+        few = len(certificate.pairs) <= FEW
+        parts.append(certainty(certificate, () if few else (first,)).text())
+        parts.append(deciding_table(certificate, (first,)).text())
+        if len(tips):
+            shown = tips[tips["at"].notna() & ((tips["measure"] == first.column) | few)]
+            parts.append(tipping_section(certificate, shown).text())
+        said = [verdict(certificate, a, b, first).sentence for a, b in certificate.pairs]
+        parts.append(f"Verdicts on the {first.title}")
+        parts += [textwrap.fill(each, WIDTH, break_on_hyphens=False, break_long_words=False) for each in said]
     else:
         parts.append("There is one method alone: nothing is compared.")
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
 
 def left_out(certificate: Certificate) -> str:

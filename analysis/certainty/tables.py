@@ -5,8 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from analysis.certainty.certificate import Certificate
 from analysis.certainty.deciding import deciding
@@ -18,14 +17,16 @@ from analysis.tables import UNKNOWN
 from analysis.texttable import TextTable
 from emulator.errors import InputError, suggestion
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 Kind = Callable[[Certificate], Printed]
 
 
-def certainty(certificate: Certificate) -> Printed:
-    """P(A beats B) of every pair and measure with its interval, the ratio's distribution, and the verdict."""
-    rows, sections = [], []
-    for measure in certificate.measures:
-        cells = []
+def certainty(certificate: Certificate, measures: Sequence[Measured] = ()) -> Printed:
+    """P(A beats B) of every pair and measure with its interval, and how the ratio is distributed."""
+    rows, cells = [], []
+    for measure in measures or certificate.measures:
         for a, b in _pairs(certificate):
             side = certificate.against(a, b, measure)
             better, worse, (low, middle, high) = side.better, side.worse, side.ratio()
@@ -38,28 +39,17 @@ def certainty(certificate: Certificate) -> Printed:
                     "relative_p05": low, "relative_median": middle, "relative_p95": high,
                 }
             )  # fmt: skip
-            text = partial(measure.relative_text, unit=False)
+            sure = "" if math.isnan(better.value) else f"{percent(better.low)} to {percent(better.high)}"
             cells.append(
                 (
-                    a, b, f"{side.known.sum():,} of {len(side.known):,}", _percent(better.value),
-                    "" if math.isnan(better.value) else f"{percent(better.low)} to {percent(better.high)}",
-                    _percent(worse.value), _percent(side.neither), text(middle), f"{text(low)} to {text(high)}",
+                    measure.title, a, b, f"{side.known.sum():,} of {len(side.known):,}", _percent(better.value), sure,
+                    _percent(worse.value), _percent(side.neither), measure.relative_text(middle),
+                    measure.span_text(low, high),
                 )
             )  # fmt: skip
-        header = (
-            "A",
-            "B",
-            "worlds",
-            "A better",
-            "95 % interval",
-            "B better",
-            "neither",
-            f"{measure.relative_title} A : B",
-            "5 to 95 %",
-        )
-        title = f"{_capital(measure.title)}: in which share of the worlds A is better"
-        sections.append(TextTable(title, header, tuple(cells), (False, False, *(True,) * 7)))
-    return _printed(rows, sections)
+    header = ("measure", "A", "B", "worlds", "A better", "95 % interval", "B better", "neither", "A : B", "5 to 95 %")
+    title = "In which share of the worlds A is better than B; its ratio to B, or by how many points it is better"
+    return _printed(rows, [TextTable(title, header, tuple(cells), (False, False, False, *(True,) * 7))])
 
 
 def deciding_table(certificate: Certificate, measures: Sequence[Measured] = ()) -> Printed:
@@ -109,17 +99,21 @@ def regions_table(certificate: Certificate) -> Printed:
 
 def tipping_table(certificate: Certificate) -> Printed:
     """At which value of an unknown the winner changes, all others at their middle."""
+    return Printed(certificate.tipping, (tipping_section(certificate, certificate.tipping),))
+
+
+def tipping_section(certificate: Certificate, rows: pd.DataFrame) -> TextTable:
+    """Tipping points for people."""
     cells = []
-    for row in certificate.tipping.to_dict("records"):
+    for row in rows.to_dict("records"):
         quantity, measure = certificate.quantity(str(row["quantity"])), certificate.measure(str(row["measure"]))
         everywhere = math.isnan(row["at"])
         at = "over its whole range" if everywhere else f"{row['side']} {quantity.value_text(row['at'])}"
         cells.append((measure.title, str(row["better"]), str(row["than"]), quantity.title, at))
-    table = TextTable(
-        "Where the winner changes, all other unknowns at their middle", ("measure", "better", "than", "unknown", "where"),
-        tuple(cells) or (("nothing was searched", "", "", "", ""),), (False,) * 5,
-    )  # fmt: skip
-    return Printed(certificate.tipping, (table,))
+    header = ("measure", "better", "than", "unknown", "where")
+    none = ("the same method is better everywhere, or nothing was searched", "", "", "", "")
+    title = "Where the winner changes, all other unknowns at their middle"
+    return TextTable(title, header, tuple(cells) or (none,), (False,) * 5)
 
 
 def unknowns(certificate: Certificate) -> Printed:

@@ -89,7 +89,7 @@ def _ratio(measure: Measured, side: Worldwise, a: str, b: str) -> list[str]:
     if math.isnan(middle):
         return []
     text = measure.relative_text
-    inside = f"{text(low)} to {text(high)} in nine worlds of ten"
+    inside = f"{measure.span_text(low, high)} in nine worlds of ten"
     if measure.ratios:
         return [f"{a} takes {text(middle)} times what {b} takes (median; {inside})"]
     return [f"the difference is {text(middle)} (median; {inside})"]
