@@ -63,6 +63,7 @@ def write_certificate(
     tipping: Sequence[tuple[Any, ...]] = (),
     curves: bool = False,
     seed: int = 0,
+    correlations: Sequence[Mapping[str, Any]] = (),
 ) -> Path:
     """Writes one. ``rules`` has for each method the rule of each measure's column."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -83,7 +84,8 @@ def write_certificate(
     runs = [{"run": f"{m}-{s}", "folder": f"../{m}-{s}", "method": m, "seed": s} for m in rules for s in seeds]
     about = {
         "version": 1, "name": "made up", "runs": runs, "quantities": list(map(dict, quantities)), "without_effect": [],
-        "correlations": [], "design": {"kind": "sobol", "worlds": worlds, "seed": seed, "saltelli": base},
+        "correlations": list(map(dict, correlations)),
+        "design": {"kind": "sobol", "worlds": worlds, "seed": seed, "saltelli": base},
         "measures": list(map(dict, measures)), "counts": {"worlds": len(points), "outcomes": len(rows)},
     }  # fmt: skip
     (folder / "certificate.yaml").write_text(yaml.safe_dump(about, sort_keys=False))

@@ -91,7 +91,7 @@ class Certificate:
     methods: tuple[str, ...]
     quantities: tuple[Quantity, ...]
     without_effect: tuple[str, ...]
-    correlated: bool
+    correlated: frozenset[str]  # quantities that are correlated with another one
     design: str
     base: int  # base points of the Saltelli design, 0 without one
     measures: tuple[Measured, ...]
@@ -236,6 +236,7 @@ def load(folder: Path | str) -> Certificate:
         kind, base = str(design["kind"]), int(design.get("saltelli") or 0)
         methods = tuple(dict.fromkeys(str(run["method"]) for run in runs))
         _ = [int(run["seed"]) for run in runs]
+        correlated = frozenset(str(name) for each in about.get("correlations") or () for name in each["between"])
         idle = tuple(str(each["name"]) for each in about.get("without_effect") or ())
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise InputError(f"'{path}' is damaged or of another version: {type(error).__name__}: {error}") from None
@@ -258,7 +259,7 @@ def load(folder: Path | str) -> Certificate:
             f"{len(quantities)} quantities have {base * (len(quantities) + 2)}"
         )
     return Certificate(
-        folder, str(about.get("name") or folder.name), methods, quantities, idle, bool(about.get("correlations")), kind, base,
+        folder, str(about.get("name") or folder.name), methods, quantities, idle, correlated, kind, base,
         measures, worlds, outcomes, _table(folder, "baseline", columns), _tipping(folder),
         _table(folder, "curves", ["world", "run", "method", "seed", "round", "time_s", "accuracy"])
         if (folder / "curves.parquet").is_file() else None,

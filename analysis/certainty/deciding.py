@@ -12,6 +12,9 @@ output*, Computer Physics Communications 181, 2010), with intervals by resamplin
 one of its worlds is unknown. Without such worlds, only the first-order index is known, from the drawn worlds: the correlation
 ratio over √n equal parts of n worlds, corrected for chance (epsilon squared; Kelley, *An unbiased correlation ratio measure*,
 PNAS 21, 1935), with its interval by resampling worlds. The intervals count which worlds were drawn, not the seeds.
+
+A Saltelli design varies one unknown while the others stay, which makes no sense of unknowns that are correlated: of these only
+the first-order index is given, from the drawn worlds, too.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ import numpy as np
 
 from analysis.certainty.certificate import SALTELLI, Certificate
 from analysis.certainty.measured import Measured
-from analysis.certainty.worldwise import Worldwise
+from analysis.certainty.worldwise import EQUAL, Worldwise
 from analysis.seeds import CONFIDENCE
 
 if TYPE_CHECKING:
@@ -35,6 +38,7 @@ RESAMPLES = 400
 LEAST_BASE = 16  # base points below which nothing is computed from a Saltelli design
 LEAST_WORLDS = 40
 SEED = 26  # of the resampling
+DESIGNED, GIVEN = "Saltelli", "correlation ratio"  # estimators
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,13 @@ class Influence:
     def weight(self) -> float:
         """What quantities are ordered by: the total index, or the first-order one where that is all there is."""
         return self.first if math.isnan(self.total) else self.total
+
+    @property
+    def text(self) -> str:
+        """The index that counts, for a sentence: ``total Sobol index 0.57 ± 0.12``."""
+        if math.isnan(self.total):
+            return f"first-order Sobol index {self.first:.2f} ± {self.first_half:.2f}"
+        return f"total Sobol index {self.total:.2f} ± {self.total_half:.2f}"
 
 
 @dataclass(frozen=True)
@@ -73,23 +84,34 @@ def deciding(certificate: Certificate, a: str, b: str, measure: Measured) -> Dec
     names = [each.name for each in certificate.quantities]
     if not names:
         return Deciding((), "", "", 0, "nothing is uncertain")
+    drawn = certificate.against(a, b, measure)
+    given, of = _output(drawn, drawn.known)
     if certificate.base:
         side = certificate.against(a, b, measure, SALTELLI)
         blocks = side.known.reshape(certificate.base, len(names) + 2).all(axis=1)
         if blocks.sum() >= LEAST_BASE:
-            keep = np.repeat(blocks, len(names) + 2)
-            values, of = _output(side, keep)
-            if not np.ptp(values):
-                return Deciding((), of, "Saltelli", len(values), f"the {of} is the same in all worlds")
-            return Deciding(_ordered(saltelli(values, names)), of, "Saltelli", len(values))
-    side = certificate.against(a, b, measure)
-    if side.known.sum() < LEAST_WORLDS:
-        return Deciding((), "", "", int(side.known.sum()), f"only {side.known.sum()} worlds are known")
-    values, of = _output(side, side.known)
-    if not np.ptp(values):
-        return Deciding((), of, "correlation ratio", len(values), f"the {of} is the same in all worlds")
-    found = correlation_ratios(values, certificate.drawn[side.known][names])
-    return Deciding(_ordered(found), of, "correlation ratio", len(values))
+            values, of = _output(side, np.repeat(blocks, len(names) + 2))
+            if np.ptp(values) <= EQUAL:
+                return Deciding((), of, DESIGNED, len(values), f"the {of} is the same in all worlds")
+            found = saltelli(values, names)
+            if certificate.correlated:
+                found = _without_correlated(certificate, drawn, found)
+            return Deciding(_ordered(found), of, DESIGNED, len(values))
+    if drawn.known.sum() < LEAST_WORLDS:
+        return Deciding((), "", "", int(drawn.known.sum()), f"only {drawn.known.sum()} worlds are known")
+    if np.ptp(given) <= EQUAL:
+        return Deciding((), of, GIVEN, len(given), f"the {of} is the same in all worlds")
+    return Deciding(_ordered(correlation_ratios(given, certificate.drawn[drawn.known][names])), of, GIVEN, len(given))
+
+
+def _without_correlated(certificate: Certificate, drawn: Worldwise, found: Sequence[Influence]) -> list[Influence]:
+    """In place of the indices of correlated quantities, their first-order ones from the drawn worlds; nan of too few worlds."""
+    names = [each.quantity for each in found if each.quantity in certificate.correlated]
+    values, _ = _output(drawn, drawn.known)
+    if drawn.known.sum() < LEAST_WORLDS or np.ptp(values) <= EQUAL:
+        return [each for each in found if each.quantity not in names]
+    own = {each.quantity: each for each in correlation_ratios(values, certificate.drawn[drawn.known][names])}
+    return [own.get(each.quantity, each) for each in found]
 
 
 def saltelli(values: np.ndarray, names: Sequence[str]) -> list[Influence]:

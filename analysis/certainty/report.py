@@ -102,7 +102,9 @@ def _shown(certificate: Certificate) -> list[tuple[Measured, list[str]]]:
 def _idle(certificate: Certificate) -> tuple[str, ...]:
     idle = ", ".join(certificate.without_effect)
     said = (f"Without effect on any of these runs, and so not drawn: {idle}.",) if idle else ()
-    correlated = ("Some unknowns are correlated: their Sobol indices share what they have in common.",)
+    correlated = (
+        f"Correlated: {', '.join(sorted(certificate.correlated))}; of these only first-order indices are given.",
+    )
     return (*said, *(correlated if certificate.correlated else ()))
 
 

@@ -98,12 +98,8 @@ def _ratio(measure: Measured, side: Worldwise, a: str, b: str) -> list[str]:
 def _depends(certificate: Certificate, a: str, b: str, measure: Measured, decides: Deciding) -> list[str]:
     found = []
     weighty = [each for each in decides.influences if each.weight >= LEAST_INDEX][:NAMED]
-    kind = "first-order" if decides.estimator != "Saltelli" else "total"
     if weighty:
-        named = " and ".join(
-            f"{e.quantity} ({kind} Sobol index {e.weight:.2f} ± {e.first_half if kind != 'total' else e.total_half:.2f})"
-            for e in weighty
-        )
+        named = " and ".join(f"{each.quantity} ({each.text})" for each in weighty)
         found.append(f"the {decides.of} depends most on {named}")
     tips = certificate.tips(a, b, measure)
     order = {each.quantity: i for i, each in enumerate(decides.influences)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -46,10 +46,13 @@ def tornado(certificate: Certificate, params: CertificateFigure) -> Figure:
         left.set_yticks(range(len(names)), [certificate.quantity(name).title for name in names])
         for box in (left, right):
             box.grid(visible=False, axis="y")
-        handles = [
-            Patch(color=LOW), Patch(color=HIGH), Line2D([], [], marker="o", linestyle="", color=FIRST),
-            *([] if math.isnan(decides.influences[0].total) else [Line2D([], [], marker="s", linestyle="", color=TOTAL)]),
-        ]  # fmt: skip
+        handles: list[Any] = [
+            Patch(color=LOW),
+            Patch(color=HIGH),
+            Line2D([], [], marker="o", linestyle="", color=FIRST),
+        ]
+        if not all(math.isnan(each.total) for each in decides.influences):
+            handles.append(Line2D([], [], marker="s", linestyle="", color=TOTAL))
         labels = ["lowest quarter of its values", "highest quarter", "first-order index", "total index"]
         note = f"Bars: median over worlds. Indices: share of the variance of the {decides.of}, with 95 % intervals."
         legend_below(figure, handles, labels[: len(handles)], note)

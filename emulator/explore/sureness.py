@@ -81,11 +81,9 @@ def _pair(certificate: Certificate, a: str, b: str, measure: Measured) -> str:
         else "unknown"
     )
     rows = "".join(
-        f"<tr><td>{html.escape(each.quantity)}</td><td class='number'>{each.weight:.2f}</td></tr>"
-        for each in found.deciding.influences[:5]
+        f"<tr><td>{html.escape(each.quantity)}</td><td>{each.text}</td></tr>" for each in found.deciding.influences[:5]
     )
     if rows:
-        kind = "total" if found.deciding.estimator == "Saltelli" else "first-order"
-        rows = f"<table><tr><th>what decides</th><th class='number'>{kind} Sobol index</th></tr>{rows}</table>"
+        rows = f"<table><tr><th>what decides</th><th>how much</th></tr>{rows}</table>"
     title = f"{html.escape(found.a)} beats {html.escape(found.b)}: {sure}"
     return f"<div><p><b>{title}</b></p><p>{html.escape(found.sentence)}</p>{rows}</div>"

@@ -27,6 +27,7 @@ from analysis.certainty.certificate import load
 from analysis.certainty.deciding import correlation_ratios, deciding, saltelli
 from analysis.certainty.probability import share, with_seeds
 from analysis.certainty.regions import best_by_world, quarters, tree
+from analysis.certainty.verdict import verdict
 from analysis.certainty.worldwise import compare
 
 
@@ -200,6 +201,18 @@ def test_what_decides_between_two_lines_is_the_bandwidth(tmp_path: Path) -> None
         assert abs(found.influences[1].weight) < 0.05
 
 
+def test_of_correlated_unknowns_only_first_order_indices_are_given(tmp_path: Path) -> None:
+    linked = {"between": ["bandwidth", "overhead"], "value": 0.5}
+    folder = two_lines(tmp_path, quantities=(BANDWIDTH, OVERHEAD, DEVICE), base=64, correlations=[linked])
+    certificate = load(folder)
+    assert certificate.correlated == {"bandwidth", "overhead"}
+    found = {each.quantity: each for each in deciding(certificate, "A", "B", certificate.measures[0]).influences}
+    assert math.isnan(found["bandwidth"].total)
+    assert found["bandwidth"].first == pytest.approx(1, abs=0.05)
+    assert found["device"].total == pytest.approx(0, abs=0.01)
+    assert "first-order Sobol index" in verdict(certificate, "A", "B", certificate.measures[0]).sentence
+
+
 def test_base_points_with_an_unknown_world_are_left_out(tmp_path: Path) -> None:
     folder = two_lines(
         tmp_path, base=64, status=lambda w, m, s: "order differs" if w["overhead"] > 1.97 else "replayed"
@@ -228,7 +241,7 @@ def test_where_a_method_never_reaches_the_winner_is_what_varies(tmp_path: Path) 
 
 
 def test_nothing_decides_where_nothing_varies(tmp_path: Path) -> None:
-    rules = {"A": {"time_to_0.8_s": lambda w, s: 1.0}, "B": {"time_to_0.8_s": lambda w, s: 2.0}}
+    rules = {"A": {"time_to_0.8_s": lambda w, s: 1.0 + 1e-15 * w["overhead"]}, "B": {"time_to_0.8_s": lambda w, s: 2.0}}
     for base in (32, 0):
         certificate = load(write_certificate(tmp_path / str(base), rules, base=base))
         found = deciding(certificate, "A", "B", certificate.measures[0])
