@@ -23,6 +23,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -79,8 +80,19 @@ class Deciding:
     why: str = ""
 
 
+_known: WeakKeyDictionary[Certificate, dict[tuple[str, str, str], Deciding]] = WeakKeyDictionary()
+
+
 def deciding(certificate: Certificate, a: str, b: str, measure: Measured) -> Deciding:
-    """Which unknowns decide between A and B; raises `InputError` where no seed pairs them."""
+    """Which unknowns decide between A and B; raises `InputError` where no seed pairs them. Worked out once for all who ask."""
+    known = _known.setdefault(certificate, {})
+    key = (a, b, measure.column)
+    if key not in known:
+        known[key] = _deciding(certificate, a, b, measure)
+    return known[key]
+
+
+def _deciding(certificate: Certificate, a: str, b: str, measure: Measured) -> Deciding:
     names = [each.name for each in certificate.quantities]
     if not names:
         return Deciding((), "", "", 0, "nothing is uncertain")

@@ -313,6 +313,15 @@ def test_the_commands_take_certificates(rich: Path, tmp_path: Path) -> None:
     assert "winners" in hfl("list", "plots").out
 
 
+def test_plot_from_python_takes_a_certificate(rich: Path, tmp_path: Path) -> None:
+    from emulator.api import plot
+
+    picture = plot("ratios", rich, tmp_path / "ratios.png", methods=["A", "C"])
+    assert (tmp_path / "ratios.png").read_bytes() == picture.png
+    with pytest.raises(InputError, match="unknown picture of a certificate"):
+        plot("breakdown", rich)
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
