@@ -25,6 +25,7 @@ VERSION = 1
 KNOWN = ("replayed", "trained")  # statuses of outcomes that have figures
 STATUSES = (*KNOWN, "order differs", "failed")
 DRAWN, SALTELLI = "drawn", "saltelli"
+WRITTEN, AS_WRITTEN = "written", -1  # the world as the scenario has it, and its number
 TIPPING = ("better", "than", "measure", "quantity", "at", "side")
 
 
@@ -139,12 +140,15 @@ class Certificate:
 
     def figures(self, method: str, measure: Measured, seeds: Sequence[int], part: str = DRAWN) -> np.ndarray:
         """A measure of a method: [worlds of a part, seeds]; infinite where it was never reached, nan where it is unknown."""
+        worlds = [AS_WRITTEN] if part == WRITTEN else self.worlds.loc[self.worlds["part"] == part, "world"]
         table = self._tables[measure.column, method]
-        worlds = self.worlds.loc[self.worlds["part"] == part, "world"]
         return table.reindex(index=worlds, columns=list(seeds)).to_numpy(dtype=float)
 
     def against(self, a: str, b: str, measure: Measured, part: str = DRAWN) -> Worldwise:
-        """Two methods side by side in all worlds; raises `InputError` where no seed was trained with both."""
+        """Two methods side by side in all worlds of a part (`WRITTEN`: in the world as it is written).
+
+        Raises `InputError` where no seed was trained with both.
+        """
         key = (a, b, measure.column, part)
         if key not in self._compared:
             seeds = self.seeds(a, b)
@@ -188,7 +192,10 @@ class Certificate:
     @cached_property
     def _tables(self) -> dict[tuple[str, str], pd.DataFrame]:
         found = {}
-        for method, rows in self.outcomes.groupby("method", sort=False):
+        import pandas as pd
+
+        every = pd.concat([self.baseline.assign(world=AS_WRITTEN), self.outcomes], ignore_index=True)
+        for method, rows in every.groupby("method", sort=False):
             known = rows["status"].isin(KNOWN)
             for measure in self.measures:
                 values = rows.assign(value=rows[measure.column].where(known, math.nan))

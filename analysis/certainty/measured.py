@@ -17,8 +17,6 @@ _AXES: dict[str, tuple[str, str, Callable[[float], str]]] = {  # noun, a verb ph
     "money": ("money", "for less money", lambda value: f"{value:,.4g}"),
     "carbon": ("carbon", "with less carbon", lambda value: f"{value:,.4g} g"),
 }
-NEVER = "never"
-UNTESTED = "not tested"
 UNKNOWN = "unknown"
 
 
@@ -57,16 +55,6 @@ class Measured:
             return f"reaches {self.judged.goal_text(self.amount)} {self.judged.called} {phrase} than"
         word = "a higher" if self.higher else "a lower"
         return f"has {word} {self.judged.called} within {self._amount} than"
-
-    def text(self, value: float) -> str:
-        """A value for people; ``never`` for what was not reached, ``not tested`` for no accuracy within a budget."""
-        if math.isnan(value):
-            return UNKNOWN
-        if math.isinf(value):
-            return NEVER if self.of == "to" else UNTESTED
-        if self.of == "at":
-            return self.judged.text(value)
-        return _AXES[self.axis][2](value) if self.axis in _AXES else f"{value:,.4g}"
 
     def relative_text(self, value: float) -> str:
         """How A compares with B: ``0.62``; of accuracies by how much it is better, ``+3.1 points``."""

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.certainty.certificate import Certificate
+from analysis.certainty.certificate import WRITTEN, Certificate
 from analysis.certainty.deciding import deciding
 from analysis.certainty.measured import Measured
 from analysis.certainty.regions import Region, quarters, tree
@@ -30,13 +30,14 @@ def certainty(certificate: Certificate, measures: Sequence[Measured] = ()) -> Pr
         for a, b in _pairs(certificate):
             side = certificate.against(a, b, measure)
             better, worse, (low, middle, high) = side.better, side.worse, side.ratio()
+            written = certificate.against(a, b, measure, WRITTEN).ratio()[1]
             rows.append(
                 {
                     "measure": measure.column, "a": a, "b": b, "worlds": len(side.known), "known": int(side.known.sum()),
                     "seeds": side.seeds, "p_a_beats_b": better.value, "p_low": better.low, "p_high": better.high,
                     "p_b_beats_a": worse.value, "p_neither": side.neither, "decided_for_a": side.decided_for(1),
                     "decided_for_b": side.decided_for(-1), "compared_as": "ratio" if measure.ratios else "difference",
-                    "relative_p05": low, "relative_median": middle, "relative_p95": high,
+                    "relative_as_written": written, "relative_p05": low, "relative_median": middle, "relative_p95": high,
                 }
             )  # fmt: skip
             sure = "" if math.isnan(better.value) else f"{percent(better.low)} to {percent(better.high)}"
@@ -44,12 +45,24 @@ def certainty(certificate: Certificate, measures: Sequence[Measured] = ()) -> Pr
                 (
                     measure.title, a, b, f"{side.known.sum():,} of {len(side.known):,}", _percent(better.value), sure,
                     _percent(worse.value), _percent(side.neither), measure.relative_text(middle),
-                    measure.span_text(low, high),
+                    measure.span_text(low, high), measure.relative_text(written),
                 )
             )  # fmt: skip
-    header = ("measure", "A", "B", "worlds", "A better", "95 % interval", "B better", "neither", "A : B", "5 to 95 %")
+    header = (
+        "measure",
+        "A",
+        "B",
+        "worlds",
+        "A better",
+        "95 % interval",
+        "B better",
+        "neither",
+        "A : B",
+        "5 to 95 %",
+        "as written",
+    )
     title = "In which share of the worlds A is better than B; its ratio to B, or by how many points it is better"
-    return _printed(rows, [TextTable(title, header, tuple(cells), (False, False, False, *(True,) * 7))])
+    return _printed(rows, [TextTable(title, header, tuple(cells), (False, False, False, *(True,) * 8))])
 
 
 def deciding_table(certificate: Certificate, measures: Sequence[Measured] = ()) -> Printed:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from analysis.certainty.certificate import Certificate
+from analysis.certainty.certificate import WRITTEN, Certificate
 from analysis.certainty.deciding import Deciding, deciding
 from analysis.certainty.measured import Measured
 from analysis.certainty.worldwise import Worldwise
@@ -46,7 +46,7 @@ def verdict(certificate: Certificate, a: str, b: str, measure: Measured) -> Verd
         reason = f"{_why_unknown(certificate)}: nothing is said of '{a}' and '{b}' by {measure.title}."
         return Verdict(a, b, measure, UNKNOWN, reason, side, decides)
     conclusion = BETTER if side.better.low > 0.5 else UNDECIDED
-    parts = [_probability(a, b, measure, side, conclusion), *_ratio(measure, side, a, b)]
+    parts = [_probability(a, b, measure, side, conclusion), *_ratio(certificate, measure, side, a, b)]
     parts += _depends(certificate, a, b, measure, decides)
     parts += _caveats(certificate, side, a, b, conclusion)
     sentence = f"{'; '.join([_worlds(certificate, a, b, measure), *parts])}."
@@ -84,12 +84,15 @@ def _probability(a: str, b: str, measure: Measured, side: Worldwise, conclusion:
     return f"in {percent(p.value)} of these ({sure}) {a} {measure.deed} {b}"
 
 
-def _ratio(measure: Measured, side: Worldwise, a: str, b: str) -> list[str]:
+def _ratio(certificate: Certificate, measure: Measured, side: Worldwise, a: str, b: str) -> list[str]:
     low, middle, high = side.ratio()
     if math.isnan(middle):
         return []
     text = measure.relative_text
     inside = f"{measure.span_text(low, high)} in nine worlds of ten"
+    written = certificate.against(a, b, measure, WRITTEN).ratio()[1]
+    if not math.isnan(written):
+        inside += f", {text(written)} in the world as it is written"
     if measure.ratios:
         return [f"{a} takes {text(middle)} times what {b} takes (median; {inside})"]
     return [f"the difference is {text(middle)} (median; {inside})"]

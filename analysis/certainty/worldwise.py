@@ -88,11 +88,6 @@ class Worldwise:
         advantage = self.advantage[self.known & ~np.isnan(self.advantage)]
         return np.asarray(np.exp(-advantage) if self.ratios else advantage)
 
-    @property
-    def finite(self) -> bool:
-        """Whether every known world has a number."""
-        return bool(np.isfinite(self.advantage[self.known]).all())
-
 
 def compare(a: np.ndarray, b: np.ndarray, ratios: bool = True, higher: bool = False) -> Worldwise:
     """Sets A against B: arrays of [worlds, seeds] with the same seeds in the same order.

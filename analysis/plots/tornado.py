@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.certainty.certificate import Certificate, Quantity
+from analysis.certainty.certificate import WRITTEN, Certificate, Quantity
 from analysis.certainty.deciding import Deciding, deciding, parts_of
 from analysis.certainty.figures import CertificateFigure
 from analysis.certainty.measured import Measured
@@ -41,6 +41,10 @@ def tornado(certificate: Certificate, params: CertificateFigure) -> Figure:
         for place, name in enumerate(names):
             _bar(left, certificate, certificate.quantity(name), side, measure, place)
         _left_axis(left, side, measure, a, b)
+        written = certificate.against(a, b, measure, WRITTEN).ratio()[1]
+        if math.isfinite(written):
+            at = written if measure.ratios else written * measure.judged.factor
+            left.axvline(at, color=OTHER, linewidth=0.9, linestyle=(0, (3, 2)), zorder=1)
         _indices(right, decides)
         left.set_ylim(len(names) - 0.5, -0.5)
         left.set_yticks(range(len(names)), [certificate.quantity(name).title for name in names])
@@ -54,7 +58,10 @@ def tornado(certificate: Certificate, params: CertificateFigure) -> Figure:
         if not all(math.isnan(each.total) for each in decides.influences):
             handles.append(Line2D([], [], marker="s", linestyle="", color=TOTAL))
         labels = ["lowest quarter of its values", "highest quarter", "first-order index", "total index"]
-        note = f"Bars: median over worlds. Indices: share of the variance of the {decides.of}, with 95 % intervals."
+        note = (
+            "Bars: median over worlds; dashed: the world as it is written. "
+            f"Indices: share of the variance of the {decides.of}, with 95 % intervals."
+        )
         legend_below(figure, handles, labels[: len(handles)], note)
         title_above(figure, params.title or f"What decides between {a} and {b}: {measure.title}")
         settle(figure)

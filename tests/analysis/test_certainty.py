@@ -23,7 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest, norm
 
-from analysis.certainty.certificate import load
+from analysis.certainty.certificate import WRITTEN, load
 from analysis.certainty.deciding import correlation_ratios, deciding, saltelli
 from analysis.certainty.probability import share, with_seeds
 from analysis.certainty.regions import best_by_world, quarters, tree
@@ -43,6 +43,8 @@ def test_p_of_two_lines_is_the_closed_form(tmp_path: Path) -> None:
     # The ratio falls with the bandwidth, so its quantiles are those of the bandwidth, from the other end.
     exact = [(200 - 10 * x) / (120 + 10 * x) for x in (1 + 8 * 0.95, 5.0, 1 + 8 * 0.05)]
     assert side.ratio() == pytest.approx(exact, rel=0.05)
+    written = certificate.against("A", "B", certificate.measures[0], WRITTEN)
+    assert written.ratio()[1] == pytest.approx(150 / 170)  # at 5 Mbit/s
 
 
 def test_all_seeds_alike_leave_the_interval_of_the_worlds_alone(tmp_path: Path) -> None:
