@@ -84,7 +84,9 @@ def _bar(
         box.hlines(place, min(medians), max(medians), color=OTHER, linewidth=5, alpha=0.4)
         for part, median in enumerate(medians):
             box.plot([median], [place], marker="|", color=OTHER, markersize=11)
-            box.annotate(str(bounds[part]), (median, place), (0, 7), textcoords="offset points", ha="center")
+            box.annotate(
+                str(bounds[part]), (median, place), (0, -14 if part % 2 else 7), textcoords="offset points", ha="center"
+            )
         return
     for part, colour, shift in ((0, LOW, -0.14), (len(bounds) - 2, HIGH, 0.14)):
         end = float(np.median(values[parts == part]))
