@@ -60,9 +60,12 @@ class Measured:
         """How A compares with B: ``0.62``; of accuracies by how much it is better, ``+3.1 points``."""
         return f"{self._relative(value)}{self._points}"
 
-    def span_text(self, low: float, high: float) -> str:
-        """From one of them to another: ``0.41 to 0.98``, ``-0.20 to +3.10 points``."""
-        return f"{self._relative(low)} to {self._relative(high)}{self._points}"
+    def span_text(self, middle: float, low: float, high: float) -> str:
+        """The same with a range: ``0.62 (0.41–0.98)``, ``+1.20 (-0.20 to +3.10) points``."""
+        if math.isnan(middle):
+            return UNKNOWN
+        between = "–" if self.ratios else " to "
+        return f"{self._relative(middle)} ({self._relative(low)}{between}{self._relative(high)}){self._points}"
 
     @property
     def _points(self) -> str:

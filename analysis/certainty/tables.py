@@ -11,7 +11,7 @@ from analysis.certainty.certificate import WRITTEN, Certificate
 from analysis.certainty.deciding import deciding
 from analysis.certainty.measured import Measured
 from analysis.certainty.regions import Region, quarters, tree
-from analysis.certainty.verdict import percent, verdicts
+from analysis.certainty.verdict import percent, percent_with_interval, verdicts
 from analysis.printed import Printed
 from analysis.tables import UNKNOWN
 from analysis.texttable import TextTable
@@ -40,29 +40,17 @@ def certainty(certificate: Certificate, measures: Sequence[Measured] = ()) -> Pr
                     "relative_as_written": written, "relative_p05": low, "relative_median": middle, "relative_p95": high,
                 }
             )  # fmt: skip
-            sure = "" if math.isnan(better.value) else f"{percent(better.low)} to {percent(better.high)}"
+            known = f"{side.known.sum():,}" if side.known.all() else f"{side.known.sum():,} of {len(side.known):,}"
             cells.append(
                 (
-                    measure.title, a, b, f"{side.known.sum():,} of {len(side.known):,}", _percent(better.value), sure,
-                    _percent(worse.value), _percent(side.neither), measure.relative_text(middle),
-                    measure.span_text(low, high), measure.relative_text(written),
+                    measure.title, a, b, known, UNKNOWN if math.isnan(better.value) else percent_with_interval(better),
+                    _percent(worse.value), _percent(side.neither), measure.span_text(middle, low, high),
+                    measure.relative_text(written),
                 )
             )  # fmt: skip
-    header = (
-        "measure",
-        "A",
-        "B",
-        "worlds",
-        "A better",
-        "95 % interval",
-        "B better",
-        "neither",
-        "A : B",
-        "5 to 95 %",
-        "as written",
-    )
+    header = ("measure", "A", "B", "worlds", "A better (95 %)", "B better", "neither", "A : B (5–95 %)", "as written")
     title = "In which share of the worlds A is better than B; its ratio to B, or by how many points it is better"
-    return _printed(rows, [TextTable(title, header, tuple(cells), (False, False, False, *(True,) * 8))])
+    return _printed(rows, [TextTable(title, header, tuple(cells), (False, False, False, *(True,) * 6))])
 
 
 def deciding_table(certificate: Certificate, measures: Sequence[Measured] = ()) -> Printed:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from analysis.certainty.certificate import WRITTEN, Certificate
 from analysis.certainty.deciding import Deciding, deciding
 from analysis.certainty.measured import Measured
+from analysis.certainty.probability import Interval
 from analysis.certainty.worldwise import Worldwise
 
 LEAST_INDEX = 0.1  # of an unknown that is named
@@ -67,6 +68,12 @@ def percent(value: float) -> str:
     return f"{hundred:.{digits}f} %"
 
 
+def percent_with_interval(found: Interval) -> str:
+    """A share with the ends of its interval: ``62 % (47–72)``."""
+    low, high = (percent(end).removesuffix(" %") for end in (found.low, found.high))
+    return f"{percent(found.value)} ({low}–{high})"
+
+
 def _worlds(certificate: Certificate, a: str, b: str, measure: Measured) -> str:
     count, known = len(certificate.drawn), 1 - certificate.unknown_share(a, b, measure)
     trained = f", or were trained afresh ({certificate.trained:,})," if certificate.trained else ""
@@ -89,7 +96,7 @@ def _ratio(certificate: Certificate, measure: Measured, side: Worldwise, a: str,
     if math.isnan(middle):
         return []
     text = measure.relative_text
-    inside = f"{measure.span_text(low, high)} in nine worlds of ten"
+    inside = f"{text(low)} to {text(high)} in nine worlds of ten"
     written = certificate.against(a, b, measure, WRITTEN).ratio()[1]
     if not math.isnan(written):
         inside += f", {text(written)} in the world as it is written"

@@ -10,8 +10,7 @@ import numpy as np
 from analysis.certainty.certificate import Certificate
 from analysis.certainty.figures import CertificateFigure
 from analysis.certainty.measured import Measured
-from analysis.certainty.probability import Interval
-from analysis.certainty.verdict import percent
+from analysis.certainty.verdict import percent_with_interval
 from analysis.plots.style import legend_below, log_x, look, panels, round_ticks, settle, style, title_above
 from emulator.errors import InputError
 
@@ -34,7 +33,7 @@ def ratios(certificate: Certificate, params: CertificateFigure) -> Figure:
             if line is not None:
                 better = certificate.against(a, b, measure).better
                 lines.append(line)
-                labels.append(f"{a} : {b}, {_sure(better)}")
+                labels.append(f"{a} : {b}, {percent_with_interval(better)}")
         if not lines:
             raise InputError(f"in no world is the {measure.title} of two methods known")
         _scale(axes, measure, lines)
@@ -51,11 +50,6 @@ def ratios(certificate: Certificate, params: CertificateFigure) -> Figure:
         title_above(figure, params.title or f"{measure.title[:1].upper()}{measure.title[1:]}")
         settle(figure)
     return figure
-
-
-def _sure(better: Interval) -> str:
-    low, high = (percent(v).removesuffix(" %") for v in (better.low, better.high))
-    return f"{percent(better.value)} ({low}–{high})"
 
 
 def _line(axes: Axes, certificate: Certificate, measure: Measured, a: str, b: str, index: int) -> Line2D | None:
