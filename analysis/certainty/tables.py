@@ -44,13 +44,24 @@ def certainty(certificate: Certificate, measures: Sequence[Measured] = ()) -> Pr
             cells.append(
                 (
                     measure.title, a, b, known, UNKNOWN if math.isnan(better.value) else percent_with_interval(better),
-                    _percent(worse.value), _percent(side.neither), measure.span_text(middle, low, high),
+                    _percent(worse.value), _percent(side.neither), _percent(side.open) if side.seeds > 1 else UNKNOWN, measure.span_text(middle, low, high),
                     measure.relative_text(written),
                 )
             )  # fmt: skip
-    header = ("measure", "A", "B", "worlds", "A better (95 %)", "B better", "neither", "A : B (5–95 %)", "as written")
+    header = (
+        "measure",
+        "A",
+        "B",
+        "worlds",
+        "A better (95 %)",
+        "B better",
+        "neither",
+        "open",
+        "A : B (5–95 %)",
+        "as written",
+    )
     title = "In which share of the worlds A is better than B; its ratio to B, or by how many points it is better"
-    return _printed(rows, [TextTable(title, header, tuple(cells), (False, False, False, *(True,) * 6))])
+    return _printed(rows, [TextTable(title, header, tuple(cells), (False, False, False, *(True,) * 7))])
 
 
 def deciding_table(certificate: Certificate, measures: Sequence[Measured] = ()) -> Printed:

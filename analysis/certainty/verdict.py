@@ -128,6 +128,8 @@ def _caveats(certificate: Certificate, side: Worldwise, a: str, b: str, conclusi
     found = []
     if side.neither > 0:
         found.append(f"in {percent(side.neither)} neither is better")
+    if side.open > 0:
+        found.append(f"{side.seeds} seeds leave open which is better in {percent(side.open)}")
     known = float(side.known.mean())
     if conclusion == BETTER and side.better.value * known <= 0.5:
         found.append("the worlds left out could turn this over")

@@ -56,6 +56,11 @@ class Worldwise:
         """The share of the known worlds in which nobody is better."""
         return float(np.mean(self.sign[self.known] == 0)) if self.known.any() else math.nan
 
+    @property
+    def open(self) -> float:
+        """In which share of the known worlds the seeds leave it open who is better; 0 of one seed, which says nothing of it."""
+        return float(1 - np.mean(self.decided[self.known])) if self.known.any() and self.seeds > 1 else 0.0
+
     def decided_for(self, sign: int) -> float:
         """In which share of the known worlds the seeds decide for A (1) or B (-1)."""
         if not self.known.any():
