@@ -44,7 +44,8 @@ def certainty(certificate: Certificate, measures: Sequence[Measured] = ()) -> Pr
             cells.append(
                 (
                     measure.title, a, b, known, UNKNOWN if math.isnan(better.value) else percent_with_interval(better),
-                    _percent(worse.value), _percent(side.neither), _percent(side.open) if side.seeds > 1 else UNKNOWN, measure.span_text(middle, low, high),
+                    _percent(worse.value), _percent(side.neither),
+                    percent(side.open) if side.seeds > 1 else UNKNOWN, measure.span_text(middle, low, high),
                     measure.relative_text(written),
                 )
             )  # fmt: skip

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
+FAR_APART = 4.0  # ratios of which the largest is so many times the smallest stand on a logarithmic axis
 NOTE = "Left of the black line A is better: where a curve crosses it is P(A beats B). In brackets: its 95 % interval."
 
 
@@ -70,11 +71,16 @@ def _line(axes: Axes, certificate: Certificate, measure: Measured, a: str, b: st
 def _scale(axes: Axes, measure: Measured, lines: Sequence[Line2D]) -> None:
     ends = [float(v) for line in lines for v in (np.min(line.get_xdata()), np.max(line.get_xdata()))]
     low, high = min(ends), max(ends)
+    middle = 1.0 if measure.ratios else 0.0
+    low, high = min(low, middle), max(high, middle)
     if measure.ratios:
-        log_x(axes, min(low, 0.95), max(high, 1.05))
         axes.set_xlabel("what A takes as a multiple of B (A : B)")
+    if measure.ratios and high > FAR_APART * low:
+        log_x(axes, low * 0.95, high * 1.05)
         return
-    margin = 0.05 * (max(high, 0.0) - min(low, 0.0)) or 1.0
-    axes.set_xlim(min(low, 0.0) - margin, max(high, 0.0) + margin)
+    margin = 0.05 * (high - low) or 0.05
+    axes.set_xlim(low - margin, high + margin)
     axes.xaxis.set_major_locator(round_ticks())
+    if measure.ratios:
+        return
     axes.set_xlabel(f"A better than B by ({'per cent points' if measure.judged.share else measure.judged.called})")

@@ -82,15 +82,16 @@ def _bar(
     if column.dtype.kind not in "fiu":
         medians = [float(np.median(values[parts == part])) for part in range(len(bounds))]
         box.hlines(place, min(medians), max(medians), color=OTHER, linewidth=5, alpha=0.4)
-        for part, median in enumerate(medians):
-            box.plot([median], [place], marker="|", color=OTHER, markersize=11)
-            box.annotate(
-                str(bounds[part]), (median, place), (0, -14 if part % 2 else 7), textcoords="offset points", ha="center"
-            )
+        order = sorted(range(len(medians)), key=medians.__getitem__)
+        for rank, part in enumerate(order):  # texts above and below in turn, and none beyond the bar
+            box.plot([medians[part]], [place], marker="|", color=OTHER, markersize=11)
+            where, aligned = (medians[part], place), "left" if 2 * rank < len(order) else "right"
+            shift = (0, -14 if rank % 2 else 7)
+            box.annotate(str(bounds[part]), where, shift, textcoords="offset points", ha=aligned)
         return
-    for part, colour, shift in ((0, LOW, -0.14), (len(bounds) - 2, HIGH, 0.14)):
+    for part, colour, beside in ((0, LOW, -0.14), (len(bounds) - 2, HIGH, 0.14)):
         end = float(np.median(values[parts == part]))
-        box.barh([place + shift], [end - middle], left=[middle], height=0.28, color=colour)
+        box.barh([place + beside], [end - middle], left=[middle], height=0.28, color=colour)
 
 
 def _shown(side: Worldwise, measure: Measured, usable: np.ndarray) -> np.ndarray:
