@@ -111,17 +111,21 @@ def _depends(certificate: Certificate, a: str, b: str, measure: Measured, decide
     if weighty:
         named = " and ".join(f"{each.quantity} ({each.text})" for each in weighty)
         found.append(f"the {decides.of} depends most on {named}")
+    return [*found, *_tips(certificate, a, b, measure, decides)]
+
+
+def _tips(certificate: Certificate, a: str, b: str, measure: Measured, decides: Deciding) -> list[str]:
+    """Where the winner changes, over the weightiest unknowns first; of one over which it changes several times, how often."""
     tips = certificate.tips(a, b, measure)
     order = {each.quantity: i for i, each in enumerate(decides.influences)}
-    rows = [row for row in tips.to_dict("records") if not math.isnan(row["at"])]
-    rows.sort(key=lambda row: order.get(row["quantity"], len(order)))
-    for row in rows[:NAMED]:
-        quantity = certificate.quantity(str(row["quantity"]))
-        found.append(
-            f"with all else at its middle, {row['better']} is better where {quantity.name} is {row['side']} "
-            f"{quantity.value_text(row['at'])}"
-        )
-    return found
+    said = []
+    for name, rows in tips[tips["at"].notna()].groupby("quantity", sort=False):
+        quantity, row = certificate.quantity(str(name)), rows.iloc[0]
+        text = f"{row['better']} is better where {quantity.name} is {row['side']} {quantity.value_text(row['at'])}"
+        if len(rows) > 1:
+            text = f"the winner changes {len(rows)} times over {quantity.name}"
+        said.append((order.get(quantity.name, len(order)), f"with all else at its middle, {text}"))
+    return [text for _, text in sorted(said)[:NAMED]]
 
 
 def _caveats(certificate: Certificate, side: Worldwise, a: str, b: str, conclusion: str) -> list[str]:

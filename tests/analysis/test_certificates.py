@@ -113,12 +113,20 @@ def test_worlds_that_were_trained_count_and_are_said(tmp_path: Path) -> None:
     assert f"({count} worlds)" in summarise(folder)
 
 
+def test_several_changes_over_one_unknown_are_counted(tmp_path: Path) -> None:
+    tipping = [("A", "B", COLUMN, "bandwidth", 2e6, "below"), ("B", "A", COLUMN, "bandwidth", 4e6, "below")]
+    certificate = load(two_lines(tmp_path, tipping=tipping))
+    found = verdict(certificate, "A", "B", certificate.measures[0])
+    assert found.sentence.endswith("with all else at its middle, the winner changes 2 times over bandwidth.")
+
+
 def test_undecided_says_so(tmp_path: Path) -> None:
     rules = {"A": {COLUMN: noisy(linear_a, 1.0, 3)}, "B": {COLUMN: noisy(linear_b, 1.0, 4)}}
     certificate = load(write_certificate(tmp_path, rules))
     found = verdict(certificate, "A", "B", certificate.measures[0])
     assert found.conclusion == UNDECIDED
     assert "it is undecided whether" in found.sentence
+    assert f"3 seeds leave open which is better in {percent(found.side.open)}" in found.sentence
 
 
 def test_nothing_known_says_so(tmp_path: Path) -> None:
