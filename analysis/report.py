@@ -1,4 +1,4 @@
-"""One self-contained HTML page about a run, several runs or a study: no network, no scripts, pictures inline.
+"""One self-contained HTML page about a run, several runs, a study or a certificate: no network, no scripts, pictures inline.
 
 Whatever stands in scenarios, names, notes and messages is escaped (Jinja's autoescape; matplotlib escapes the texts of pictures).
 The page does not say when it was made, so the same folders give the same bytes.
@@ -73,14 +73,16 @@ class Section:
 
 
 def report(folders: Sequence[Path | str]) -> str:
-    """The page about run folders, or about one study folder; runs that differ in their seed alone are shown together.
+    """The page about run folders, one study or one certificate; runs that differ in their seed alone are shown together.
 
-    Raises `InputError` where a folder is neither, or damaged, or a study has no complete run.
+    Raises `InputError` where a folder is none of these, or damaged, or a study has no complete run.
     """
-    import jinja2
+    from analysis.certainty.certificate import one_certificate
+    from analysis.certainty.report import sections as about_certificate
 
-    from emulator import __version__
-
+    certificate = one_certificate(folders)
+    if certificate is not None:
+        return render("Certificate", certificate.name, "", list(about_certificate(certificate)))
     results = load_results(folders)
     series = series_of(results, SeriesFigure())
     about = read_json(results.folder / INDEX) or {} if results.name else {}
@@ -92,6 +94,15 @@ def report(folders: Sequence[Path | str]) -> str:
         kind, title, notes = "Run", f"{run.name}: {run.label}", str(run.scenario.get("notes", ""))
     else:
         kind, title, notes = "Comparison", ", ".join(each.label for each in series), ""
+    return render(kind, title, notes, list(_sections(results, series, alone)))
+
+
+def render(kind: str, title: str, notes: str, sections: Sequence[Section]) -> str:
+    """A page of these sections, about a thing of this kind."""
+    import jinja2
+
+    from emulator import __version__
+
     places = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -100,7 +111,6 @@ def report(folders: Sequence[Path | str]) -> str:
         lstrip_blocks=True,
     )
     page = places.get_template(TEMPLATE)
-    sections = list(_sections(results, series, alone))
     return page.render(title=title, kind=kind, notes=notes, version=__version__, sections=sections)
 
 

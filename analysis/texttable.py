@@ -9,7 +9,7 @@ from dataclasses import dataclass
 _LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
-    "±": r"$\pm$", "×": r"$\times$", "–": "--", "\n": " ",
+    "±": r"$\pm$", "×": r"$\times$", "∞": r"$\infty$", "–": "--", "\n": " ",
 }  # fmt: skip
 
 

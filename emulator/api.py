@@ -10,8 +10,9 @@ import _thread
 import contextlib
 import struct
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -276,25 +277,38 @@ def compare(runs: GivenRuns, target: float | None = None) -> pd.DataFrame:
 
 
 def plot(kind: str, runs: GivenRuns, path: Path | str | None = None, **options: Any) -> Picture:
-    """Draws a picture of runs, their folders, or the results of a sweep; ``hfl list plots`` names the kinds.
+    """Draws a picture of runs, their folders, the results of a sweep or the folder of a certificate.
+
+    ``hfl list plots`` names the kinds.
 
     ``options`` are those of the kind, such as ``x="time"`` or ``title``. With a ``path`` the picture is written there too, as
     PNG, SVG or PDF. Raises `InputError` where there is no such kind, an option is no good or does not suit the runs.
     """
+    from analysis.certainty import figures as certain
+    from analysis.certainty.certificate import one_certificate
     from analysis.figures import choose, draw
     from analysis.series import load_results, results_of
     from analysis.studies import StudyResults
 
     if "file" in options:
         raise InputError("file: give the path as 'path'")
+    asked = yamlfile.from_data(options, f"plot '{kind}'")
+    certificate = one_certificate([runs]) if isinstance(runs, Path | str) else None
+    if certificate is not None:
+        return _picture(partial(certain.draw, kind, certificate, asked), path)
     if isinstance(runs, StudyResults):
         results = runs
     else:
         results = load_results([runs]) if isinstance(runs, Path | str) else results_of(_runs(runs))
-    chosen = choose(kind, yamlfile.from_data(options, f"plot '{kind}'"))  # last: plug-ins of the runs may have the kind
+    chosen = choose(kind, asked)  # last: plug-ins of the runs may have the kind
+    return _picture(partial(draw, chosen, results), path)
+
+
+def _picture(draw: Callable[[list[Path]], None], path: Path | str | None) -> Picture:
+    """What is drawn to files, also to ``path`` where there is one."""
     with tempfile.TemporaryDirectory() as folder:
         shown = Path(folder) / "picture.png"
-        draw(chosen, results, [*([] if path is None else [Path(path)]), shown])
+        draw([*([] if path is None else [Path(path)]), shown])
         return Picture(shown.read_bytes())
 
 

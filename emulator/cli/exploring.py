@@ -18,6 +18,14 @@ def explore(
     ],
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page. (default: a free one)")] = 0,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the address of the page.")] = False,
+    certificate: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="A certificate of these runs, shown beside the controls. (default: one in or beside their folders)",
+            show_default=False,
+        ),
+    ] = None,
     memo: MemoOption = None,
     no_memo: NoMemoOption = False,
     plugin: PluginOption = None,
@@ -30,7 +38,7 @@ def explore(
     from emulator.explore.explorer import Explorer
     from emulator.learning.memo import default_path
 
-    explorer = Explorer(folders, None if no_memo else memo or default_path())
+    explorer = Explorer(folders, None if no_memo else memo or default_path(), certificate)
     try:
         from emulator.explore.page import Page
         from emulator.explore.server import PageServer

@@ -54,10 +54,16 @@ _OTHERS: dict[str, Callable[[], Entries]] = {
     "devices": lambda: [(name, find_profile(name).title, "") for name in profile_names()],
     "secure-aggregation": lambda: [(name, find_constants(name).title, "") for name in constants_names()],
     "trace-samples": _samples,
-    "plots": lambda: _of(figures),
+    "plots": lambda: [*_of(figures), *_of_certificates()],
     "scenarios": lambda: _files(scenario.bundled()),
     "studies": lambda: _files(study.bundled()),
 }
+
+
+def _of_certificates() -> Entries:
+    from analysis.certainty.figures import kinds
+
+    return [(name, f"of a certificate: {kind.summary}", "") for name, kind in kinds().items()]
 
 
 def categories() -> dict[str, Callable[[], Entries]]:

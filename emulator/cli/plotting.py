@@ -18,7 +18,9 @@ from emulator.files import write_text
 FoldersArgument = Annotated[
     list[Path],
     typer.Argument(
-        metavar="RUN...", help="Run folders, folders that hold some, or the folder of one study.", show_default=False
+        metavar="RUN...",
+        help="Run folders, folders that hold some, or the folder of one study or certificate.",
+        show_default=False,
     ),
 ]
 
@@ -39,15 +41,19 @@ def _with_kinds(kinds: Callable[[], list[tuple[str, str]]]) -> type[TyperCommand
 
 
 def _plots() -> list[tuple[str, str]]:
+    from analysis.certainty.figures import kinds
     from emulator.contracts.files import figures
 
-    return [(name, figures[name].summary) for name in figures.names()]
+    own = [(name, f"of a certificate: {kind.summary}") for name, kind in kinds().items()]
+    return [(name, figures[name].summary) for name in figures.names()] + own
 
 
 def _tables() -> list[tuple[str, str]]:
+    from analysis.certainty.tables import TABLES, summary
     from emulator.contracts.files import printed_tables
 
-    return [(name, printed_tables[name].summary) for name in printed_tables.names()]
+    own = [(name, f"of a certificate: {summary(name)}") for name in TABLES]
+    return [(name, printed_tables[name].summary) for name in printed_tables.names()] + own
 
 
 @app.command(cls=_with_kinds(_plots), no_args_is_help=True)
@@ -65,10 +71,13 @@ def plot(
     title: Annotated[str, typer.Option(help="What stands above the picture.")] = "",
     plugin: PluginOption = None,
 ) -> None:
-    """Draw a picture of runs or of a study. Runs that differ in their seed alone are shown together."""
+    """Draw a picture of runs, of a study or of a certificate. Runs that differ in their seed alone are shown together."""
     import_plugins(plugin)
+    from analysis.certainty import figures as certain
+    from analysis.certainty.certificate import one_certificate
     from analysis.figures import choose, draw
     from analysis.series import load_results
+    from emulator.contracts.files import figures
     from emulator.scenario.load import override
     from emulator.yamlfile import parse
 
@@ -77,12 +86,18 @@ def plot(
         override(options, change)
     if title:
         options.data["title"] = title
-    results = load_results(folders)  # first: their plug-ins may have the kind
-    chosen = choose(kind, options)
-    if chosen.params.file:
-        raise InputError("--set file: name the files with --out")
     paths = out_files or [Path(f"{kind}.png")]
-    draw(chosen, results, paths)
+    certificate = one_certificate(folders)
+    if certificate is not None:
+        certain.draw(kind, certificate, options, paths)
+    else:
+        results = load_results(folders)  # first: their plug-ins may have the kind
+        if kind in certain.kinds() and kind not in figures.names():
+            raise InputError(f"'{kind}' is a picture of a certificate: give the folder of one (hfl certify)")
+        chosen = choose(kind, options)
+        if chosen.params.file:
+            raise InputError("--set file: name the files with --out")
+        draw(chosen, results, paths)
     out.print(f"wrote {', '.join(escape(str(path)) for path in paths)}")
 
 
@@ -101,16 +116,27 @@ def table(
     out_file: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write it here instead.")] = None,
     plugin: PluginOption = None,
 ) -> None:
-    """Print a table of runs or of a study, with means over seeds."""
+    """Print a table of runs or of a study, with means over seeds, or of a certificate."""
     import_plugins(plugin)
     from analysis import printed
+    from analysis.certainty import tables as certain
+    from analysis.certainty.certificate import one_certificate
     from analysis.figures import SeriesFigure, series_of
     from analysis.series import load_results
+    from emulator.contracts.files import printed_tables
 
     if form not in printed.FORMATS:
         raise InputError(f"unknown format '{form[:60]}'; {suggestion(form, printed.FORMATS)}")
-    results = load_results(folders)
-    made = printed.table(kind, series_of(results, SeriesFigure()), results.target if target is None else target)
+    certificate = one_certificate(folders)
+    if certificate is not None:
+        if target is not None:
+            raise InputError("--target: a certificate has the targets that it was made for")
+        made = certain.table(kind, certificate)
+    else:
+        results = load_results(folders)
+        if kind in certain.TABLES and kind not in printed_tables.names():
+            raise InputError(f"'{kind}' is a table of a certificate: give the folder of one (hfl certify)")
+        made = printed.table(kind, series_of(results, SeriesFigure()), results.target if target is None else target)
     text = printed.FORMATS[form](made)
     if out_file is None:
         sys.stdout.write(text)

@@ -19,14 +19,17 @@ REPORT = "report.html"
 def report(
     folders: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN|STUDY...", help="Run folders, folders that hold some, or the folder of one study."),
+        typer.Argument(
+            metavar="RUN|STUDY|CERTIFICATE...",
+            help="Run folders, folders that hold some, or the folder of one study or certificate.",
+        ),
     ],
     out_file: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="The page. (default: report.html in the folder)")
     ] = None,
     plugin: PluginOption = None,
 ) -> None:
-    """Write one HTML page about a run, several runs or a study: summary, curves, breakdowns, time line, groups, scenario."""
+    """Write one HTML page about a run, several runs, a study or a certificate: summary, curves, breakdowns, groups, scenario."""
     import_plugins(plugin)
     from analysis.report import report as page
 

@@ -11,12 +11,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from analysis.certainty.certificate import Certificate
 from analysis.folders import run_folders
 from analysis.runs import Run, load_runs, measure_of, unique_labels
 from emulator import checkpoint, plugins
 from emulator.errors import HflError
 from emulator.explore.controls import Control, controls_of
 from emulator.explore.fleet_chart import FleetView, view_of
+from emulator.explore.sureness import certificate_of
 from emulator.learning.memo import Memo
 from emulator.machine import cores
 from emulator.measures import Measure
@@ -44,9 +46,13 @@ class Answer:
 class Explorer:
     """Finished runs that are replayed beside each other. The controls are those of the first."""
 
-    def __init__(self, folders: Sequence[Path], memo: Path | None) -> None:
-        """Raises `InputError` where a folder cannot be replayed. The folder of a comparison stands for its runs."""
+    def __init__(self, folders: Sequence[Path], memo: Path | None, certificate: Path | None = None) -> None:
+        """Raises `InputError` where a folder cannot be replayed. The folder of a comparison stands for its runs.
+
+        Without a ``certificate`` one is looked for in and beside the folders.
+        """
         folders = run_folders(folders)
+        self.certificate: Certificate | None = certificate_of(folders, certificate)
         self.sources: list[Source] = [open_source(folder) for folder in folders]
         self.runs: list[Run] = load_runs(folders)
         self.measure: Measure = measure_of(self.runs)

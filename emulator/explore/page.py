@@ -19,6 +19,7 @@ from emulator.explore.charts import Charts, totals
 from emulator.explore.controls import Control, changes_of, useless
 from emulator.explore.explorer import Answer, Explorer, SupersededError, Training
 from emulator.explore.fleet_chart import FleetChart, FleetView
+from emulator.explore.sureness import panel
 from emulator.replay import Source, describe_missing
 from emulator.whatif import ChangedRun
 
@@ -76,6 +77,8 @@ class Page:
         labels: list[Any] = list(explorer.labels)
         self._whose = Select(options=labels, value=labels[0], width=270, name="whose", visible=len(labels) > 1)
         self._whose.on_change("value", lambda attr, old, new: self._ask_fleet())
+        self._sure = self._div("", "sure")
+        self._by = self._measures()
         self._train.on_click(self._begin_training)
         self._stop.on_click(self._stop_training)
         self._reset.on_click(self._set_back)
@@ -105,6 +108,27 @@ class Page:
         widget.on_change("value", self._changed)
         return widget
 
+    def _measures(self) -> Select:
+        """By what the certificate compares, and the panel on it."""
+        certificate = self._explorer.certificate
+        if certificate is None:
+            return Select(visible=False, name="sure-measure")
+        titles = {each.title: each for each in certificate.measures}
+        names: list[Any] = list(titles)
+        chosen = Select(options=names, value=next(iter(titles)), width=270, name="sure-measure")
+        chosen.visible = len(titles) > 1
+        self._sure.text = panel(certificate, titles[str(chosen.value)])
+
+        def show(attribute: str, old: Any, new: str) -> None:
+            self._sure.text = panel(certificate, titles[new])
+
+        chosen.on_change("value", show)
+        return chosen
+
+    def _sureness(self) -> list[UIElement]:
+        """What stands beside the controls where there is a certificate."""
+        return [] if self._explorer.certificate is None else [self._div("<h2>How sure?</h2>", ""), self._by, self._sure]
+
     def _layout(self) -> UIElement:
         names = ", ".join(
             f"{label} ({run.folder})" for label, run in zip(self._explorer.labels, self._explorer.runs, strict=True)
@@ -126,7 +150,8 @@ class Page:
         title = Div(text="<h2>The same as a command</h2>", stylesheets=[self._sheet], align="center")
         right = column(
             self._status, row(self._train, self._stop, self._progress, sizing_mode="stretch_width"),
-            row(*self._charts.plots, sizing_mode="stretch_width"), self._table, row(title, self._copy), self._command,
+            row(*self._charts.plots, sizing_mode="stretch_width"), self._table, *self._sureness(),
+            row(title, self._copy), self._command,
             self._div("<h2>Fleet</h2>", "fleet"), self._whose, self._fleet_legend, self._fleet.plot,
             sizing_mode="stretch_width", styles={"padding-left": "12px"},
         )  # fmt: skip

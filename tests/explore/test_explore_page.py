@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from certificate_samples import BYTES, TIME, linear_a, linear_b, write_certificate
 from patience import PATIENCE_S
 from scenario.command import hfl
 
@@ -175,6 +176,27 @@ def test_a_slider_moves_the_curve_to_what_whatif_says(driver: Any, page: str, ru
     visitor.until(lambda: "The world as it was" in visitor.status())
     assert visitor.curve()["y"] == []
     assert visitor.model("topology.devices", "value") == "raspberry-pi-4b"
+    assert complaints(driver) == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs signals")
+def test_the_page_says_how_sure_it_is(driver: Any, run: Path, request: pytest.FixtureRequest) -> None:
+    import yaml
+
+    folder = write_certificate(
+        run.parent / "certificate",
+        {name: {each["column"]: rule for each in (TIME, BYTES)} for name, rule in (("A", linear_a), ("B", linear_b))},
+        worlds=40, seeds=(1,), measures=(TIME, BYTES),
+    )  # fmt: skip
+    about = yaml.safe_load((folder / "certificate.yaml").read_text())
+    about["runs"][0]["folder"] = "../run"
+    (folder / "certificate.yaml").write_text(yaml.safe_dump(about))
+    visitor = Visitor(driver, request.getfixturevalue("page"))
+    text = visitor.model("sure", "text")
+    assert "A beats B" in text
+    assert "in less time" in text
+    visitor.choose("sure-measure", "data to 80 %")
+    visitor.until(lambda: "with less data" in visitor.model("sure", "text"))
     assert complaints(driver) == []
 
 
