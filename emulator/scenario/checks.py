@@ -235,6 +235,7 @@ def _of_devices(topology: Topology) -> Iterator[tuple[Path_, str]]:
         (("topology", "edge_device"), topology.edge_device),
         (("topology", "cloud_device"), topology.cloud_device),
     ]
+    named += [(("topology", "profiles", name), name) for name in topology.profiles]
     for path, name in named:
         try:
             find_profile(name)
