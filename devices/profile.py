@@ -239,7 +239,7 @@ class DeviceProfile(Params):
             if name not in UNCERTAIN:
                 context = {"name": name, "hint": suggestion(name, UNCERTAIN)}
                 raise PydanticCustomError("spread", "nothing is called '{name}' here; {hint}", context)
-            if each.start is not None and each.start.dimension is not UNCERTAIN[name]:
+            if each.low is not None and each.low.dimension is not UNCERTAIN[name]:
                 raise PydanticCustomError("spread", "the range of '{name}' is of another kind", {"name": name})
         return spread
 

@@ -21,19 +21,19 @@ class Spread(Params):
     """
 
     relative: Annotated[float, Field(gt=0, lt=10)] | None = None
-    start: Amount | None = Field(None, alias="from")
-    to: Amount | None = None
+    low: Amount | None = None
+    high: Amount | None = None
     source: Text
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Spread:
-        if (self.relative is None) == (self.start is None) or (self.start is None) != (self.to is None):
-            raise PydanticCustomError("spread", "give either 'relative', or 'from' and 'to'")
-        if self.start is not None and self.to is not None:
-            if self.start.dimension is not self.to.dimension:
-                raise PydanticCustomError("spread", "'from' and 'to' are of different kinds")
-            if not 0 < self.start.value < self.to.value:
-                raise PydanticCustomError("spread", "'from' must be greater than zero, and 'to' greater than 'from'")
+        if (self.relative is None) == (self.low is None) or (self.low is None) != (self.high is None):
+            raise PydanticCustomError("spread", "give either 'relative', or 'low' and 'high'")
+        if self.low is not None and self.high is not None:
+            if self.low.dimension is not self.high.dimension:
+                raise PydanticCustomError("spread", "'low' and 'high' are of different kinds")
+            if not 0 < self.low.value < self.high.value:
+                raise PydanticCustomError("spread", "'low' must be greater than zero, and 'high' greater than that")
         return self
 
     def distribution(self, value: float | None = None) -> dict[str, Any]:
@@ -45,7 +45,7 @@ class Spread(Params):
             if value is None:
                 raise ValueError("a relative deviation is one of factors")
             return {"kind": "log-normal", "median": 1.0, "sigma": math.sqrt(math.log1p(self.relative**2))}
-        assert self.start is not None
-        assert self.to is not None
-        ends = (self.start.plain, self.to.plain) if value is None else (self.start.value / value, self.to.value / value)
-        return {"kind": "log-uniform", "from": ends[0], "to": ends[1]}
+        assert self.low is not None
+        assert self.high is not None
+        ends = (self.low.plain, self.high.plain) if value is None else (self.low.value / value, self.high.value / value)
+        return {"kind": "log-uniform", "low": ends[0], "high": ends[1]}

@@ -88,12 +88,12 @@ def log_normal(params: LogNormalParams) -> Frozen:
 class RangeParams(DistributionParams):
     """Two ends."""
 
-    start: Amount = Field(alias="from")
-    to: Amount
+    low: Amount
+    high: Amount
 
     @model_validator(mode="after")
     def _supported(self) -> RangeParams:
-        _in_order(self, "from", "to")
+        _in_order(self, "low", "high")
         return self
 
 
@@ -102,7 +102,7 @@ def uniform(params: RangeParams) -> Frozen:
     """All values between two are as likely."""
     from scipy import stats
 
-    return stats.uniform(params.start.value, params.to.value - params.start.value)  # type: ignore[no-any-return]
+    return stats.uniform(params.low.value, params.high.value - params.low.value)  # type: ignore[no-any-return]
 
 
 class PositiveRangeParams(RangeParams):
@@ -110,7 +110,7 @@ class PositiveRangeParams(RangeParams):
 
     @model_validator(mode="after")
     def _above_zero(self) -> PositiveRangeParams:
-        _positive(self, "from")
+        _positive(self, "low")
         return self
 
 
@@ -119,19 +119,19 @@ def log_uniform(params: PositiveRangeParams) -> Frozen:
     """All orders of magnitude between two values are as likely."""
     from scipy import stats
 
-    return stats.loguniform(params.start.value, params.to.value)  # type: ignore[no-any-return]
+    return stats.loguniform(params.low.value, params.high.value)  # type: ignore[no-any-return]
 
 
 class TriangularParams(DistributionParams):
     """Two ends, and the likeliest value."""
 
-    start: Amount = Field(alias="from")
+    low: Amount
     mode: Amount = Field(description="the likeliest value")
-    to: Amount
+    high: Amount
 
     @model_validator(mode="after")
     def _supported(self) -> TriangularParams:
-        _in_order(self, "from", "mode", "to")
+        _in_order(self, "low", "mode", "high")
         return self
 
 
@@ -140,7 +140,7 @@ def triangular(params: TriangularParams) -> Frozen:
     """Likeliest at one value, and less and less so towards two ends."""
     from scipy import stats
 
-    low, width = params.start.value, params.to.value - params.start.value
+    low, width = params.low.value, params.high.value - params.low.value
     return stats.triang((params.mode.value - low) / width, low, width)  # type: ignore[no-any-return]
 
 

@@ -30,12 +30,12 @@ class DistributionParams(Params):
     def amounts(self) -> dict[str, Amount]:
         """All amounts among the parameters, by the names in a file."""
         found: dict[str, Amount] = {}
-        for name, info in type(self).model_fields.items():
+        for name in type(self).model_fields:
             value = getattr(self, name)
             if isinstance(value, Amount):
-                found[info.alias or name] = value
+                found[name] = value
             elif isinstance(value, tuple):
-                found |= {f"{info.alias or name}[{i}]": v for i, v in enumerate(value) if isinstance(v, Amount)}
+                found |= {f"{name}[{i}]": v for i, v in enumerate(value) if isinstance(v, Amount)}
         return found
 
     @property
