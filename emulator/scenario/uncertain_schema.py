@@ -111,7 +111,7 @@ class Uncertain(Params):
     correlations: tuple[Correlated, ...] = Field((), strict=False, description="what is not drawn independently")
     profiles: bool = Field(
         True,
-        description="whether the spreads that profiles of devices state are drawn too, and the cost of secure aggregation",
+        description="whether the spreads that profiles of devices state are drawn too; that of secure aggregation always is",
     )
 
     @property
