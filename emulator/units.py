@@ -129,7 +129,7 @@ def dimension_of(text: str) -> Dimension | None:
 
 @dataclass(frozen=True)
 class Amount:
-    """A number, or a quantity of any kind, as somebody wrote it. ``value`` is in base units; ``dimension`` None: a plain number."""
+    """A number or a quantity of any kind, as somebody wrote it. ``value`` is in base units; ``dimension`` None: a plain number."""
 
     value: float
     dimension: Dimension | None = None

@@ -50,9 +50,10 @@ def correlated(points: Floats, correlations: Floats) -> Floats:
 
     # A lower triangle L with L Lᵀ = correlations, also where these are only just definite.
     values, vectors = np.linalg.eigh(correlations)
-    triangle = np.linalg.qr((vectors * np.sqrt(np.maximum(values, 0))).T, mode="r").T
+    triangle = np.linalg.qr((vectors * np.sqrt(np.maximum(values, 0))).T).R.T
     triangle *= np.where(np.diag(triangle) < 0, -1.0, 1.0)
-    return np.clip(np.asarray(ndtr(ndtri(points) @ triangle.T)), _EDGE, 1 - _EDGE)
+    made: Floats = np.clip(ndtr(ndtri(points) @ triangle.T), _EDGE, 1 - _EDGE)
+    return made
 
 
 def numbers(quantities: Sequence[Quantity], points: Floats) -> Floats:

@@ -69,8 +69,9 @@ class WorldsOrder:
         try:
             for world in self.worlds:
                 for number, (run, changes) in enumerate(zip(self.runs, world.changes, strict=True)):
+                    rows: Sequence[Mapping[str, Any]] = ()
                     if isinstance(changes, str):
-                        row, rows = self._row(world, run, FAILED, changes, ()), ()
+                        row = self._row(world, run, FAILED, changes, ())
                     else:
                         row, rows = self._replayed(world, run, _source(run, self._packed(number)), changes, empty)
                     outcomes.append(row)

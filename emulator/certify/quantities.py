@@ -75,7 +75,7 @@ class Quantity:
         if options is not None:
             return options[int(number)][1]
         if self.whole:
-            return int(number)
+            return round(number)
         return Amount(float(number), dimension).plain
 
     def wrong(self, message: str) -> InputError:

@@ -70,10 +70,8 @@ def tipping_points(
 def points_of(quantity: Quantity) -> list[float]:
     """Values of a quantity from nearly its lowest to nearly its highest, in equal steps on its scale."""
     low, high = (float(each) for each in quantity.at(np.array(ENDS)))
-    if _logarithmic(quantity, low):
-        values = np.geomspace(low, high, POINTS)
-    else:
-        values = np.linspace(low, high, POINTS)
+    spaced = np.geomspace if _logarithmic(quantity, low) else np.linspace
+    values = spaced(low, high, POINTS)
     return [float(v) for v in (np.unique(values.round()) if quantity.whole else values)]
 
 
@@ -127,6 +125,7 @@ def _search(
         return max(-largest, min(largest, found))
 
     ends = (there(low[0]), there(high[0]))
-    size = 1.0 if logarithmic else max(abs(low[0]), abs(high[0]))
-    place = brentq(difference, *ends, xtol=PRECISION * size / 2, rtol=PRECISION / 2 if not logarithmic else 1e-12)
+    size = 1e-6 * max(abs(low[0]), abs(high[0]))  # near zero nothing is relative
+    tolerances = {"xtol": PRECISION, "rtol": 1e-12} if logarithmic else {"xtol": size, "rtol": PRECISION}
+    place = brentq(difference, *ends, **tolerances)
     return back(float(place))

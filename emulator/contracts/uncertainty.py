@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from emulator.conformance import Facts
 from emulator.contracts.values import short
+from emulator.errors import InputError
 from emulator.registry import Choice, Chosen, Params, Registry
 from emulator.units import Amount, Dimension
 
@@ -101,9 +102,10 @@ class DistributionChoice(Chosen[DistributionParams, DistributionRule, Distributi
         return None if rule is None else rule(self.params)
 
     def __call__(self, shares: Floats) -> Floats:
-        """The values that these shares (above 0, below 1) of all are below, in base units. Raises `InputError` where none is left."""
-        from emulator.errors import InputError
+        """The values that these shares (above 0, below 1) of all are below, in base units.
 
+        Raises `InputError` where none lies within the bounds.
+        """
         frozen = self.plugin.function(self.params)
         least, most = self.params.least, self.params.most
         if least is not None or most is not None:

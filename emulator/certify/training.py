@@ -1,0 +1,112 @@
+"""Worlds in which something else is learned, trained on request as far as a budget of real time goes."""
+
+from __future__ import annotations
+
+import csv
+import logging
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from emulator import plugins
+from emulator.certify.folder import TRAINED, CertificateFolder, outcomes_schema, write_table
+from emulator.certify.gathering import Gathered
+from emulator.certify.measuring import Compared
+from emulator.certify.order import DIFFERS, RunOf, row_of, why
+from emulator.certify.order import TRAINED as KNOWN_BY_TRAINING
+from emulator.certify.quantities import as_documents
+from emulator.errors import HflError
+from emulator.files import slug
+from emulator.machine import cores
+from emulator.replay import open_source
+from emulator.run_folder import prepare
+from emulator.study.job import Ended, Order, Setup
+from emulator.study.runner import Job
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 0.5
+
+ChangesOf = Callable[[int, int], Sequence[tuple[str, Any]]]  # of a world, in a run
+
+
+def train_what_differs(
+    gathered: Gathered,
+    folder: CertificateFolder,
+    parts: int,
+    changes: ChangesOf,
+    measures: Sequence[Compared],
+    budget_s: float,
+    memo: Path | None,
+) -> int:
+    """Trains runs in worlds whose order differs, world by world, until the budget is spent; returns how many.
+
+    What is under way then is broken off. Its folder keeps what was done, and the next call goes on with it.
+    """
+    until, trained = time.monotonic() + budget_s, 0
+    for number, rows in folder.outcomes(parts):
+        for place, row in enumerate(rows):
+            if row["status"] != DIFFERS:
+                continue
+            left = until - time.monotonic()
+            if left <= 0:
+                return trained
+            run = place % len(gathered.runs)
+            known = _train(gathered.runs[run], changes(int(row["world"]), run), folder, int(row["world"]), left, memo)
+            if isinstance(known, str):
+                rows[place] = {**row, "reason": known}
+            elif known is None:
+                return trained
+            else:
+                rows[place] = row_of(int(row["world"]), gathered.runs[run], KNOWN_BY_TRAINING, row["reason"], known, measures)
+                trained += 1
+            write_table(folder.part(number), rows, outcomes_schema(measures))
+    return trained
+
+
+def _train(
+    run: RunOf,
+    changes: Sequence[tuple[str, Any]],
+    folder: CertificateFolder,
+    world: int,
+    left_s: float,
+    memo: Path | None,
+) -> Sequence[Mapping[str, Any]] | str | None:
+    """The measurements of a run in a world that is trained; why it failed; or None where the time did not suffice."""
+    place = folder.path / TRAINED / f"world-{world}_{slug(run.name)}"
+    try:
+        loaded = open_source(run.folder).changed(as_documents(changes)).loaded
+        if prepare(place, loaded.scenario):
+            ended = _run(Order(loaded.document, place, cores(), run.folder), left_s, memo)
+            if ended is None:
+                return None
+            if ended:
+                return f"it could not be trained: {ended}"
+    except HflError as error:
+        return f"it could not be trained: {why(error)}"
+    with (place / "metrics.csv").open(encoding="utf-8", newline="") as file:
+        return [{k: float(v) if v else float("nan") for k, v in row.items()} for row in csv.DictReader(file)]
+
+
+def _run(order: Order, left_s: float, memo: Path | None) -> str | None:
+    """Does a run in a process of its own; returns why it failed, or nothing; None where it was broken off."""
+    until = time.monotonic() + left_s
+    job = Job(Setup(memo, sys.path, list(plugins.loaded)))
+    try:
+        job.send(order)
+        while True:
+            if not job.pipe.poll(LOOK_EVERY_S):
+                if time.monotonic() >= until:
+                    job.stop()
+                    return None
+                continue
+            message = job.receive()
+            if isinstance(message, Ended):
+                return message.error
+    except BaseException:
+        job.stop()
+        raise
+    finally:
+        job.close()
