@@ -129,7 +129,7 @@ def dimension_of(text: str) -> Dimension | None:
 
 @dataclass(frozen=True)
 class Amount:
-    """A number or a quantity of any kind, as somebody wrote it. ``value`` is in base units; ``dimension`` None: a plain number."""
+    """A number or a quantity of any kind. ``value`` is in base units; ``dimension`` is None for a plain number."""
 
     value: float
     dimension: Dimension | None = None
@@ -153,7 +153,9 @@ class Amount:
         try:
             dimension = dimension_of(given)
             if dimension is None:
-                raise ValueError(f"'{_short(given)}' is text; write a number without quotes, or a quantity with its unit")
+                raise ValueError(
+                    f"'{_short(given)}' is text; write a number without quotes, or a quantity with its unit"
+                )
             return cls(dimension.parse(given), dimension)
         except ValueError as error:
             raise PydanticCustomError("amount", "{text}", {"text": str(error)}) from None
@@ -168,7 +170,10 @@ class Amount:
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """A number, or a string."""
-        return {"anyOf": [{"type": "number"}, {"type": "string"}], "description": "a number, or a quantity with its unit"}
+        return {
+            "anyOf": [{"type": "number"}, {"type": "string"}],
+            "description": "a number, or a quantity with its unit",
+        }
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from emulator.certify.gathering import Gathered
 from emulator.certify.measuring import Compared, compared
 from emulator.certify.order import REPLAYED, RunOf, WorldOf, WorldsOrder, row_of, why
 from emulator.certify.pool import pool_of
-from emulator.certify.quantities import Quantity, RunWorlds
+from emulator.certify.quantities import Quantity, RunWorlds, as_options
 from emulator.certify.tipping import Outcomes, tipping_points
 from emulator.certify.training import train_what_differs
 from emulator.cluster import Backend
@@ -96,7 +96,7 @@ def certify(
     Raises `InputError` where the folder holds something else, or the runs have nothing in common to be compared by.
     """
     measures = compared(gathered.measure, gathered.baselines, asked.targets, asked.budgets)
-    worlds = _Worlds(gathered, asked)
+    worlds = Worlds(gathered, asked)
     said = _said(gathered, asked, measures, worlds, path)
     folder = CertificateFolder(path)
     with held(path):
@@ -117,7 +117,9 @@ def certify(
                 done += 1
                 progress.on_step("worlds", min(done * A_PART, worlds.count), worlds.count)
             if resources.train_s > 0:
-                train_what_differs(gathered, folder, worlds.parts, worlds.changes, measures, resources.train_s, resources.memo)
+                train_what_differs(
+                    gathered, folder, worlds.parts, worlds.changes, measures, resources.train_s, resources.memo
+                )
             counts = folder.put_together(worlds.parts, measures)
             if asked.tipping and not (path / TIPPING).is_file():
                 at = _Middle(gathered, measures, pool.answers, progress)
@@ -127,7 +129,18 @@ def certify(
     return said
 
 
-class _Worlds:
+def commands_of(gathered: Gathered, asked: Asked, world: int) -> list[tuple[Path, list[str]]]:
+    """The folders of all runs, and what ``hfl whatif --set`` takes to replay each in a world.
+
+    Raises `InputError` where there is no such world.
+    """
+    worlds = Worlds(gathered, asked)
+    if not 0 <= world < worlds.count:
+        raise InputError(f"there is no world {world}; they are numbered from 0 to {worlds.count - 1}")
+    return [(run.folder, as_options(worlds.changes(world, number))) for number, run in enumerate(gathered.runs)]
+
+
+class Worlds:
     """All worlds of a certificate: those of the design, and behind them those for Sobol indices."""
 
     def __init__(self, gathered: Gathered, asked: Asked) -> None:
@@ -150,9 +163,7 @@ class _Worlds:
 
     def part(self, number: int) -> tuple[WorldOf, ...]:
         """The worlds of a part of the outcomes."""
-        return tuple(
-            self._world(world) for world in range(number * A_PART, min((number + 1) * A_PART, self.count))
-        )
+        return tuple(self._world(world) for world in range(number * A_PART, min((number + 1) * A_PART, self.count)))
 
     def changes(self, world: int, run: int) -> list[tuple[str, Any]]:
         """What a world changes in a run. Raises `InputError` where there is no such world."""
@@ -209,12 +220,15 @@ class _Middle:
         return WorldsOrder((self._gathered.runs[run],), (WorldOf(0, (changes,)),), self._measures)
 
 
-def _write_worlds(path: Path, quantities: Sequence[Quantity], worlds: _Worlds) -> None:
+def _write_worlds(path: Path, quantities: Sequence[Quantity], worlds: Worlds) -> None:
     import pyarrow as pa
     from pyarrow import parquet
 
     schema = worlds_schema({quantity.name: quantity.labels is not None for quantity in quantities})
-    columns: dict[str, Any] = {"world": np.arange(worlds.count), "part": [worlds.part_of(w) for w in range(worlds.count)]}
+    columns: dict[str, Any] = {
+        "world": np.arange(worlds.count),
+        "part": [worlds.part_of(w) for w in range(worlds.count)],
+    }
     for number, quantity in enumerate(quantities):
         column = worlds.numbers[:, number]
         columns[quantity.name] = column if quantity.labels is None else [quantity.cell(value) for value in column]
@@ -222,9 +236,7 @@ def _write_worlds(path: Path, quantities: Sequence[Quantity], worlds: _Worlds) -
         parquet.write_table(pa.table(columns, schema=schema), aside)
 
 
-def _said(
-    gathered: Gathered, asked: Asked, measures: Sequence[Compared], worlds: _Worlds, path: Path
-) -> dict[str, Any]:
+def _said(gathered: Gathered, asked: Asked, measures: Sequence[Compared], worlds: Worlds, path: Path) -> dict[str, Any]:
     """What ``certificate.yaml`` says, but for counts."""
     names = [quantity.name for quantity in gathered.quantities]
     pairs = [(i, j) for j in range(len(names)) for i in range(j) if gathered.correlations[i, j]]

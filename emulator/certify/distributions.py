@@ -31,7 +31,9 @@ def _in_order(params: DistributionParams, *names: str) -> None:
     for (low, a), (high, b) in zip(amounts, amounts[1:], strict=False):
         if a > b:
             context = {"low": low, "high": high}
-            raise PydanticCustomError("support", "'{low}' is greater than '{high}': no value lies between them", context)
+            raise PydanticCustomError(
+                "support", "'{low}' is greater than '{high}': no value lies between them", context
+            )
     if amounts[0][1] == amounts[-1][1]:
         context = {"low": names[0], "high": names[-1]}
         raise PydanticCustomError("support", "'{low}' and '{high}' are equal: nothing is uncertain", context)
@@ -153,7 +155,9 @@ def _options(given: Any) -> Any:
 class ChoiceParams(DistributionParams):
     """What is chosen from, and how likely each is."""
 
-    of: Annotated[Any, PlainValidator(_options)] = Field(description="values of the key; or a mapping from names to them")
+    of: Annotated[Any, PlainValidator(_options)] = Field(
+        description="values of the key; or a mapping from names to them"
+    )
     weights: tuple[Annotated[float, Field(gt=0)], ...] | None = Field(
         None, description="how likely each is; by default all are as likely"
     )
@@ -243,7 +247,9 @@ def _column(path: Path, column: str) -> Floats:
     except KeyError:
         raise PydanticCustomError("column", "{file} has no column '{column}'", _where(path, column)) from None
     except (TypeError, ValueError):
-        raise PydanticCustomError("column", "column '{column}' of {file} is not all numbers", _where(path, column)) from None
+        raise PydanticCustomError(
+            "column", "column '{column}' of {file} is not all numbers", _where(path, column)
+        ) from None
     except OSError as error:
         context = {"file": str(path), "why": error.strerror or str(error)}
         raise PydanticCustomError("file", "{file} cannot be read: {why}", context) from None

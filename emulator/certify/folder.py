@@ -48,7 +48,9 @@ class CertificateFolder:
             found = (read_json(self.path / ASKED) or {}).get("key")
             if found != key:
                 raise InputError(f"{self.path} holds a certificate of something else; choose another --out")
-        elif self.path.is_dir() and any(p for p in self.path.iterdir() if not p.name.startswith(".") and p.name != PARTS):
+        elif self.path.is_dir() and any(
+            p for p in self.path.iterdir() if not p.name.startswith(".") and p.name != PARTS
+        ):
             raise InputError(f"{self.path} is not empty and holds no certificate; choose another --out")
         else:
             (self.path / PARTS).mkdir(parents=True, exist_ok=True)

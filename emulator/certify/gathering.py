@@ -18,7 +18,8 @@ from emulator.certify.order import RunOf
 from emulator.certify.quantities import Quantity, RunWorlds, as_documents
 from emulator.errors import InputError, ScenarioError
 from emulator.explain import explain
-from emulator.learning.memo import Memo
+from emulator.learning.memo import Memo, RunMemory
+from emulator.learning.replaying import Book, ReplayLab
 from emulator.measures import Measure
 from emulator.replay import Source, describe_missing, open_source, replay
 from emulator.scenario.schema import Scenario
@@ -47,7 +48,13 @@ class Stated:
             place = self.document.keys.get((KEY, "quantities", key))
             found.append(
                 Quantity(
-                    drawn.name or key, tuple(key.split(".")), "stated", distribution, drawn.factor is not None, drawn.whole, place
+                    drawn.name or key,
+                    tuple(key.split(".")),
+                    "stated",
+                    distribution,
+                    drawn.factor is not None,
+                    drawn.whole,
+                    place,
                 )
             )
         return found
@@ -123,8 +130,16 @@ def gather(folders: Sequence[Path], stated: Stated | None) -> Gathered:
     given = stated.quantities()
     masks, reason = spreads.masks(by_name, [quantity.path for quantity in given])
     quantities = ([] if reason else [masks]) + given
+    idle = [(masks, reason)] if reason else []
     if stated.section.profiles:
-        quantities += spreads.of_profiles(by_name, given)
+        layers = {
+            kind for source, scenario in zip(sources, scenarios, strict=True) for kind in _layers(source, scenario)
+        }
+        for quantity in spreads.of_profiles(by_name, given):
+            if quantity.path[-2] == "efficiency" and quantity.path[-1] not in layers:
+                idle.append((quantity, "no model has such layers"))
+            else:
+                quantities.append(quantity)
     if not quantities:
         raise InputError("nothing is uncertain about these runs; say what is in a section 'uncertain'")
     size, first = len(quantities), 0 if reason else 1
@@ -132,11 +147,20 @@ def gather(folders: Sequence[Path], stated: Stated | None) -> Gathered:
     within = slice(first, first + len(given))
     correlations[within, within] = stated.section.correlation_matrix()
     gathered = Gathered(
-        runs, tuple(scenarios), tuple(quantities), ((masks, reason),) if reason else (), correlations, stated,
+        runs, tuple(scenarios), tuple(quantities), tuple(idle), correlations, stated,
         scenarios[0].objective.measures[0], tuple(_baseline(source) for source in sources), tuple(map(_digest, folders)),
     )  # fmt: skip
     _check_places(gathered, sources)
     return gathered
+
+
+def _layers(source: Source, scenario: Scenario) -> list[str]:
+    """The kinds of layers of a run's model that are not dense."""
+    memo = Memo(None)
+    try:
+        return [kind for kind, _ in ReplayLab(scenario, RunMemory(memo, source.known), Book()).model_facts.by_kind]
+    finally:
+        memo.close()
 
 
 def _digest(folder: Path) -> str:
@@ -183,7 +207,9 @@ def _check_once_each(runs: Sequence[RunOf]) -> None:
     for run in runs:
         if (run.method, run.seed) in seen:
             other = seen[run.method, run.seed]
-            raise InputError(f"the runs '{other}' and '{run.name}' are both {run.method} with seed {run.seed}; give one of them")
+            raise InputError(
+                f"the runs '{other}' and '{run.name}' are both {run.method} with seed {run.seed}; give one of them"
+            )
         seen[run.method, run.seed] = run.name
 
 

@@ -7,13 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from emulator.errors import InputError
 from emulator.measures import Measure
-from emulator.standing import SPENT, last_within
+from emulator.standing import last_within
 
 # What is spent: its column in the measurements of a run, its unit, and what stands behind a column's name.
-AXES = {"time": ("time_s", "s", "_s"), "bytes": ("bytes_total", "B", ""), "cost": ("cost_s", "client-s", "_s"),
-        "energy": ("energy_j", "J", "_j")}  # fmt: skip
-BUDGETS = ("time", "bytes", "cost", "energy")
+# Money and carbon are there in runs with a price list.
+AXES = {
+    "time": ("time_s", "s", "_s"), "bytes": ("bytes_total", "B", ""), "cost": ("cost_s", "client-s", "_s"),
+    "energy": ("energy_j", "J", "_j"), "money": ("money", "", ""), "carbon": ("carbon_g", "g", "_g"),
+}  # fmt: skip
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -51,7 +54,7 @@ class Compared:
         last = last_within(rows, {self.axis: self.goal})
         if last is not None:
             return float(last[self.measure.name])
-        known = any(not math.isnan(row.get(SPENT[self.axis], math.nan)) for row in rows)
+        known = any(not math.isnan(row.get(AXES[self.axis][0], math.nan)) for row in rows)
         return -self.measure.sign * math.inf if known else math.nan
 
     def to_json(self) -> dict[str, Any]:
@@ -60,7 +63,15 @@ class Compared:
         goal = {"target" if self.kind == "to" else "budget": self.goal}
         better = "higher" if self.higher else "lower"
         judged = {"measure": self.measure.name}
-        return {"column": self.column, "kind": self.kind, "axis": self.axis, **goal, **judged, "unit": unit, "better": better}
+        return {
+            "column": self.column,
+            "kind": self.kind,
+            "axis": self.axis,
+            **goal,
+            **judged,
+            "unit": unit,
+            "better": better,
+        }
 
 
 def compared(
@@ -73,7 +84,12 @@ def compared(
     """
     goals = [measure.check(target) for target in targets] or [common_target(measure, baselines)]
     limits = dict(budgets) or common_budgets(baselines)
-    found = [Compared("to", axis, goal, measure) for goal in dict.fromkeys(goals) for axis in AXES]
+    known = [
+        axis for axis, (column, *_) in AXES.items() if all(math.isfinite(_last(rows, column)) for rows in baselines)
+    ]
+    if unknown := [axis for axis in limits if axis not in known]:
+        raise InputError(f"the runs do not say what they take in {unknown[0]}, so it can be no budget")
+    found = [Compared("to", axis, goal, measure) for goal in dict.fromkeys(goals) for axis in known]
     return (*found, *(Compared("at", axis, limit, measure) for axis, limit in limits.items()))
 
 
@@ -85,9 +101,12 @@ def common_target(measure: Measure, baselines: Sequence[Rows]) -> float:
 
 def common_budgets(baselines: Sequence[Rows]) -> dict[str, float]:
     """What every run has spent in the end, to three digits; what is not known is left out."""
-    found = {}
-    for axis in BUDGETS:
-        least = min(float(rows[-1].get(AXES[axis][0], math.nan)) for rows in baselines)
-        if math.isfinite(least) and least > 0:
-            found[axis] = float(f"{least:.3g}")
-    return found
+    least = {axis: [_last(rows, column) for rows in baselines] for axis, (column, *_) in AXES.items()}
+    return {
+        axis: float(f"{min(all_):.3g}") for axis, all_ in least.items() if all(math.isfinite(v) and v > 0 for v in all_)
+    }
+
+
+def _last(rows: Rows, column: str) -> float:
+    """What a run has spent in the end; nan where that is not known."""
+    return float(rows[-1].get(column, math.nan))

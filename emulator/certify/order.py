@@ -27,7 +27,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class RunOf:
-    """A finished run of a certificate: its name, what it is called, its folder, and the folder packed where others do not see it."""
+    """A finished run of a certificate: its name, what its method is called, its seed and its folder."""
 
     name: str
     method: str
@@ -110,7 +110,14 @@ def row_of(
 ) -> Row:
     """A row of ``outcomes.parquet``."""
     known = status in (REPLAYED, TRAINED)
-    about = {"world": world, "run": run.name, "method": run.method, "seed": run.seed, "status": status, "reason": reason}
+    about = {
+        "world": world,
+        "run": run.name,
+        "method": run.method,
+        "seed": run.seed,
+        "status": status,
+        "reason": reason,
+    }
     return about | {each.column: each.of(rows) if known else math.nan for each in measures}
 
 

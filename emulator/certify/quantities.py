@@ -142,7 +142,11 @@ class RunWorlds:
         value = self._at(path)
         found = dict(_products(value, path, factor))
         if not found:
-            what = "nothing stands there" if value is None else "what stands there has no number, no bandwidth and no device"
+            what = (
+                "nothing stands there"
+                if value is None
+                else "what stands there has no number, no bandwidth and no device"
+            )
             raise quantity.wrong(f"there is nothing to multiply at '{'.'.join(path)}': {what}")
         played = [p for p in found if self._at((*p[:-1], "trace")) is not None]
         if played:

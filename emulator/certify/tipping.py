@@ -24,7 +24,9 @@ PRECISION = 1e-4  # relative, of where it tips
 EVERYWHERE, BELOW = "everywhere", "below"
 
 Outcomes = Sequence[Row]  # of all runs in one world
-At = Callable[[Sequence[tuple[int, float]]], Sequence[Outcomes]]  # of quantities (by number) at values, all else in the middle
+At = Callable[
+    [Sequence[tuple[int, float]]], Sequence[Outcomes]
+]  # of quantities (by number) at values, all else in the middle
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,10 @@ class _Pair:
     measure: Compared
 
     def difference(self, outcomes: Outcomes) -> float:
-        """Above 0 where the first is better, below 0 where the second is; infinite where one alone gets anywhere; nan: unknown."""
+        """Above 0 where the first is better, below 0 where the second is; infinite where one alone gets anywhere.
+
+        Nan where it is unknown, or neither gets anywhere.
+        """
         by_method = [
             {row["seed"]: float(row[self.measure.column]) for row in outcomes if row["method"] == method}
             for method in (self.one, self.other)

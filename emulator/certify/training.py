@@ -60,7 +60,9 @@ def train_what_differs(
             elif known is None:
                 return trained
             else:
-                rows[place] = row_of(int(row["world"]), gathered.runs[run], KNOWN_BY_TRAINING, row["reason"], known, measures)
+                rows[place] = row_of(
+                    int(row["world"]), gathered.runs[run], KNOWN_BY_TRAINING, row["reason"], known, measures
+                )
                 trained += 1
             write_table(folder.part(number), rows, outcomes_schema(measures))
     return trained

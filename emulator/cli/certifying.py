@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
-import importlib.util
+import shlex
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,7 +40,9 @@ PLAIN_EVERY_S = 5.0
 def certify(
     given: Annotated[
         list[str],
-        typer.Argument(metavar="RUN|STUDY...", help="Finished runs or folders that hold some; or one study, which is run first."),
+        typer.Argument(
+            metavar="RUN|STUDY...", help="Finished runs or folders that hold some; or one study, which is run first."
+        ),
     ],
     uncertain: Annotated[
         Path | None,
@@ -53,26 +56,39 @@ def certify(
     indices: Annotated[
         int | None,
         typer.Option(
-            min=0, metavar="N", help="Base points for Sobol indices, a power of 2; 0: none. (default: about as many worlds again)"
+            min=0,
+            metavar="N",
+            help="Base points for Sobol indices, a power of 2; 0: none. (default: about as many worlds again)",
         ),
     ] = None,
     target: Annotated[
         list[float] | None,
-        typer.Option(help="An accuracy to reach, as a share. Repeatable. (default: the study's, or one that all runs reach)"),
+        typer.Option(
+            help="An accuracy to reach, as a share. Repeatable. (default: the study's, or one that all runs reach)"
+        ),
     ] = None,
     budget: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="AXIS=AMOUNT", help="A budget of time, bytes, cost or energy, such as time='60 s'. (default: what all spend)"
+            metavar="AXIS=AMOUNT",
+            help="A budget of time, bytes, cost or energy, such as time='60 s'. (default: what all spend)",
         ),
     ] = None,
     tipping: Annotated[bool, typer.Option(help="Whether it is searched where the winner changes.")] = True,
     train_at_most: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Train worlds that would change the learning, for at most so long, such as '2 h'."),
+        typer.Option(
+            metavar="TIME", help="Train worlds that would change the learning, for at most so long, such as '2 h'."
+        ),
     ] = None,
     out_dir: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Folder. (default: 'certificate' beside the runs)")
+    ] = None,
+    show_world: Annotated[
+        int | None,
+        typer.Option(
+            min=0, metavar="N", help="Print the commands that replay the runs in the world N, and do nothing else."
+        ),
     ] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes. (default: the number of cores)")] = None,
     memo: MemoOption = None,
@@ -85,7 +101,7 @@ def certify(
     import_plugins(plugin)
     budget_s = 0.0 if train_at_most is None else _seconds(train_at_most)
     budgets = dict(_budget(text) for text in budget or ())
-    from emulator.certify.certificate import Asked, Progress, Resources
+    from emulator.certify.certificate import Asked, Progress, Resources, commands_of
     from emulator.certify.certificate import certify as make
     from emulator.certify.gathering import gather, read_uncertain
     from emulator.learning.memo import default_path
@@ -98,6 +114,11 @@ def certify(
         gathered = gather(folders, stated)
         folder = out_dir or beside / "certificate"
         asked = Asked(name, worlds, design, seed, indices, tuple(target or goal), budgets, tipping)
+        if show_world is not None:
+            for run, options in commands_of(gathered, asked, show_world):
+                words = [word for option in options for word in ("--set", option)]
+                out.print(shlex.join(["hfl", "whatif", str(run), *words]), markup=False)
+            return
         shown = _Shown()
         try:
             said = make(
@@ -138,7 +159,9 @@ def _of_study_folder(folder: Path) -> tuple[Any, Sequence[float]]:
     if said is None:
         return None, ()
     section = said.get("uncertain")
-    stated = None if section is None else read_uncertain(yamlfile.from_data({"uncertain": section}, str(folder / INDEX)))
+    stated = (
+        None if section is None else read_uncertain(yamlfile.from_data({"uncertain": section}, str(folder / INDEX)))
+    )
     return stated, () if said.get("target") is None else (said["target"],)
 
 
@@ -203,8 +226,8 @@ def _report(folder: Path, said: dict[str, Any]) -> None:
         f"stays the same; {counts['order differs']:,} differ, {counts['trained']:,} of those were trained more, "
         f"{counts['failed']:,} are no worlds"
     )
-    if importlib.util.find_spec("analysis.certainty") is not None:
-        out.print(importlib.import_module("analysis.certainty").summarise(folder), markup=False)
+    with contextlib.suppress(ModuleNotFoundError):
+        out.print(importlib.import_module("analysis.certainty.summary").summarise(folder), markup=False)
     out.print(f"wrote {escape(str(folder))}")
 
 

@@ -118,9 +118,7 @@ class DistributionChoice(Chosen[DistributionParams, DistributionRule, Distributi
         if values.shape != shares.shape or not np.isfinite(values).all():
             raise self.broken(f"it must give a finite number for each share, and gives {short(values)}")
         # What a share is rounded to may lie beyond the bound by a hair.
-        return np.clip(
-            values, -math.inf if least is None else least.value, math.inf if most is None else most.value
-        )
+        return np.clip(values, -math.inf if least is None else least.value, math.inf if most is None else most.value)
 
 
 distributions: Registry[DistributionRule, DistributionFacts] = Registry(

@@ -177,7 +177,8 @@ class Scenario(Params):
     compute: Compute = Compute()
     output: Output = Output()
     uncertain: Uncertain | None = Field(
-        None, description="what is not known for sure about the world; hfl certify draws from it, a run does not heed it"
+        None,
+        description="what is not known for sure about the world; hfl certify draws from it, a run does not heed it",
     )
 
     @cached_property

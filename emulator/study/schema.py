@@ -209,7 +209,8 @@ class Study(Params):
     tune: Tune | None = Field(None, description="a key whose value is chosen for each variant and grid point")
     whatif: WhatIf | None = Field(None, description="worlds in which finished runs are replayed")
     uncertain: Uncertain | None = Field(
-        None, description="what is not known for sure about the world, for hfl certify; in place of what the scenario says"
+        None,
+        description="what is not known for sure about the world, for hfl certify; in place of what the scenario says",
     )
 
     @model_validator(mode="after")
