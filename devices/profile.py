@@ -219,7 +219,7 @@ class DeviceProfile(Params):
     efficiency: Efficiency = Efficiency.model_construct(depthwise=1.0, recurrent=1.0)
     measured: tuple[Measured, ...] = ()
     throttling: Throttling | None = None
-    spread: dict[str, Spread] = {}  # how uncertain figures are, by their names in `UNCERTAIN`
+    spread: dict[str, Spread] = Field({})  # how uncertain figures are, by their names in `UNCERTAIN`
     _name: str = PrivateAttr("")  # private, so that a file cannot claim another name than its own
 
     @field_validator("measured", mode="after")

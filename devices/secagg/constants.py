@@ -11,7 +11,7 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
-from pydantic import ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator
 from pydantic_core import PydanticCustomError
 
 from devices.profile import Curve, Text
@@ -56,7 +56,7 @@ class MeasuredConstants(Params):
     source: Text  # what was measured, on what, and how far the constants miss it
     constants: Constants
     curve: Curve | None = None
-    spread: dict[str, Spread] = {}
+    spread: dict[str, Spread] = Field({})
 
     @field_validator("spread", mode="after")
     @classmethod

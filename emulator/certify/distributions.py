@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,7 +29,7 @@ def _positive(params: DistributionParams, *names: str) -> None:
 
 def _in_order(params: DistributionParams, *names: str) -> None:
     amounts = [(name, params.amounts[name].value) for name in names]
-    for (low, a), (high, b) in zip(amounts, amounts[1:], strict=False):
+    for (low, a), (high, b) in itertools.pairwise(amounts):
         if a > b:
             context = {"low": low, "high": high}
             raise PydanticCustomError(
