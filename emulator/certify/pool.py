@@ -36,6 +36,24 @@ class Pool(Protocol):
         """The answers, each with the number of its order. Raises `HflError` where one cannot be answered."""
 
 
+class Here(AbstractContextManager["Here"]):
+    """This process itself, one order after another."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing is left to end."""
+
+    def answers(self, orders: Iterable[WorldsOrder]) -> Iterator[tuple[int, Answers]]:
+        """See `Pool`."""
+        memo = Memo(None)
+        try:
+            for number, order in enumerate(orders):
+                yield number, order.answer(memo)
+        finally:
+            memo.close()
+
+
 class Processes(AbstractContextManager["Processes"]):
     """Processes of this machine, which stay until the block ends. They end with this process, however it ends."""
 
@@ -124,6 +142,8 @@ def _task(order: WorldsOrder, surroundings: cluster.Surroundings) -> Any:
         return error  # whole, and not as an error of Ray's
 
 
-def pool_of(backend: Backend, runs: Sequence[RunOf], jobs: int | None) -> Processes | Tasks:
+def pool_of(backend: Backend, runs: Sequence[RunOf], jobs: int | None) -> Here | Processes | Tasks:
     """Whoever answers orders about these runs, as a context."""
-    return Tasks(runs) if backend == "ray" else Processes(jobs)
+    if backend == "ray":
+        return Tasks(runs)
+    return Here() if (jobs or cores()) == 1 else Processes(jobs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from devices.profile import find_profile
 from devices.secagg.constants import DEFAULT, find_constants
 from emulator.certify.quantities import DEVICES, PROFILES, Path_, Quantity
 from emulator.contracts.uncertainty import Distribution, DistributionChoice
+from emulator.errors import InputError
 from emulator.registry import choices
 from emulator.scenario.roster import roster_of
 from emulator.scenario.schema import Scenario
@@ -80,9 +82,16 @@ def of_profiles(runs: Mapping[str, Scenario], stated: Sequence[Quantity]) -> lis
     names = {name for scenario in runs.values() for name in devices_of(scenario)}
     for quantity in stated:
         if quantity.path == DEVICES or quantity.path[-1] in ("edge_device", "cloud_device", "device"):
-            names |= {name for _, value in quantity.distribution.stands_for or () for name in _named(value)}
+            for name in (name for _, value in quantity.distribution.stands_for or () for name in _named(value)):
+                try:
+                    find_profile(name)
+                except InputError as error:
+                    raise quantity.wrong(error.message) from None
+                names.add(name)
         if quantity.path[:2] == DEVICES and len(quantity.path) == 3:
-            names.add(quantity.path[2])
+            with contextlib.suppress(InputError):  # whoever checks the scenario says what is wrong with it
+                find_profile(quantity.path[2])
+                names.add(quantity.path[2])
     taken = {quantity.path for quantity in stated}
     found = []
     for name in sorted(names):

@@ -32,7 +32,7 @@ output: {{plot: false}}
 LOCAL = "local: {epochs: 1, batch_size: 4, learning_rate: 0.1}"
 METHODS = {
     "group-fel": f"{{preset: group-fel, formation: {{min_size: 2, max_cov: 1}}, sampling: all, group_rounds: 1, {LOCAL}}}",
-    "hierfavg": f"{{preset: hierfavg, group_rounds: 2, {LOCAL}}}",
+    "hierfavg": f"{{preset: hierfavg, group_rounds: 2, group_operation: none, {LOCAL}}}",
     "fedasync": f"{{preset: fedasync, {LOCAL}}}",
 }
 UNCERTAIN = """
