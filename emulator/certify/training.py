@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
-import logging
+import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from emulator import plugins
@@ -21,11 +23,9 @@ from emulator.errors import HflError
 from emulator.files import slug
 from emulator.machine import cores
 from emulator.replay import open_source
-from emulator.run_folder import prepare
+from emulator.run_folder import METRICS, prepare
 from emulator.study.job import Ended, Order, Setup
 from emulator.study.runner import Job
-
-log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 0.5
 
@@ -46,15 +46,29 @@ def train_what_differs(
     What is under way then is broken off. Its folder keeps what was done, and the next call goes on with it.
     """
     until, trained = time.monotonic() + budget_s, 0
+    with _Trainer(memo) as trainer:
+        return _train_all(gathered, folder, parts, changes, measures, until, trainer)
+
+
+def _train_all(
+    gathered: Gathered,
+    folder: CertificateFolder,
+    parts: int,
+    changes: ChangesOf,
+    measures: Sequence[Compared],
+    until: float,
+    trainer: _Trainer,
+) -> int:
+    trained = 0
     for number, rows in folder.outcomes(parts):
         for place, row in enumerate(rows):
             if row["status"] != DIFFERS:
                 continue
-            left = until - time.monotonic()
-            if left <= 0:
+            if time.monotonic() >= until:
                 return trained
             run = place % len(gathered.runs)
-            known = _train(gathered.runs[run], changes(int(row["world"]), run), folder, int(row["world"]), left, memo)
+            changed = changes(int(row["world"]), run)
+            known = _train(gathered.runs[run], changed, folder, int(row["world"]), until, trainer)
             if isinstance(known, str):
                 rows[place] = {**row, "reason": known}
             elif known is None:
@@ -73,42 +87,49 @@ def _train(
     changes: Sequence[tuple[str, Any]],
     folder: CertificateFolder,
     world: int,
-    left_s: float,
-    memo: Path | None,
+    until: float,
+    trainer: _Trainer,
 ) -> Sequence[Mapping[str, Any]] | str | None:
     """The measurements of a run in a world that is trained; why it failed; or None where the time did not suffice."""
     place = folder.path / TRAINED / f"world-{world}_{slug(run.name)}"
     try:
         loaded = open_source(run.folder).changed(as_documents(changes)).loaded
         if prepare(place, loaded.scenario):
-            ended = _run(Order(loaded.document, place, cores(), run.folder), left_s, memo)
+            ended = trainer.run(Order(loaded.document, place, cores(), run.folder), until)
             if ended is None:
                 return None
             if ended:
                 return f"it could not be trained: {ended}"
     except HflError as error:
         return f"it could not be trained: {why(error)}"
-    with (place / "metrics.csv").open(encoding="utf-8", newline="") as file:
-        return [{k: float(v) if v else float("nan") for k, v in row.items()} for row in csv.DictReader(file)]
+    with (place / METRICS).open(encoding="utf-8", newline="") as file:
+        return [{k: float(v) if v else math.nan for k, v in row.items()} for row in csv.DictReader(file)]
 
 
-def _run(order: Order, left_s: float, memo: Path | None) -> str | None:
-    """Does a run in a process of its own; returns why it failed, or nothing; None where it was broken off."""
-    until = time.monotonic() + left_s
-    job = Job(Setup(memo, sys.path, list(plugins.loaded)))
-    try:
-        job.send(order)
+class _Trainer(AbstractContextManager["_Trainer"]):
+    """A process that trains, one run after another, from when it is first needed until the block ends."""
+
+    def __init__(self, memo: Path | None) -> None:
+        self._setup = Setup(memo, sys.path, list(plugins.loaded))
+        self._job: Job | None = None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._job is not None:
+            if kind is not None:
+                self._job.stop()
+            self._job.close()
+
+    def run(self, order: Order, until: float) -> str | None:
+        """Does a run; returns why it failed, or nothing; None where it was broken off because it was not done by then."""
+        if self._job is None or not self._job.alive:
+            self._job = Job(self._setup)
+        self._job.send(order)
         while True:
-            if not job.pipe.poll(LOOK_EVERY_S):
+            if not self._job.pipe.poll(LOOK_EVERY_S):
                 if time.monotonic() >= until:
-                    job.stop()
+                    self._job.stop()
                     return None
-                continue
-            message = job.receive()
-            if isinstance(message, Ended):
+            elif isinstance(message := self._job.receive(), Ended):
                 return message.error
-    except BaseException:
-        job.stop()
-        raise
-    finally:
-        job.close()

@@ -118,7 +118,9 @@ def test_the_worlds_move_what_they_say(made: Path, small: Gathered) -> None:
     asked = ASKED
     for world in (0, 3):
         row = worlds.loc[world]
-        for (_, options), run_of, own in zip(commands_of(small, asked, world), small.runs, small.scenarios, strict=True):
+        for (_, options), run_of, own in zip(
+            commands_of(small, asked, world), small.runs, small.scenarios, strict=True
+        ):
             scenario = open_source(run_of.folder).what_if(options).loaded.scenario
             access, devices = scenario.topology.links.access, scenario.topology.devices
             assert access.up == row["topology.links.access.up"]
@@ -152,7 +154,9 @@ def check_worlds(small: Gathered, made: Path, asked: Asked, worlds: list[int], t
             rows = csv.DictReader(io.StringIO(found.decode()))
             metrics = [{name: float(cell) for name, cell in row.items()} for row in rows]
             expected = row_of(world, small.runs[number], "replayed", "", metrics, measures)  # type: ignore[arg-type]
-            (row,) = outcomes[(outcomes["world"] == world) & (outcomes["run"] == small.runs[number].name)].to_dict("records")
+            (row,) = outcomes[(outcomes["world"] == world) & (outcomes["run"] == small.runs[number].name)].to_dict(
+                "records"
+            )
             assert row == expected
             shutil.rmtree(again)
             shutil.rmtree(afresh)
@@ -232,7 +236,12 @@ def test_a_negative_draw_is_a_failed_world_with_its_reason(folders: list[Path], 
     assert reasons.str.contains("a bandwidth here must be greater than zero").all()
     assert outcomes[outcomes["status"] == "failed"].iloc[:, 6:].isna().all().all()
     cut = text.replace("sd: 2 Mbit/s", "sd: 2 Mbit/s, least: 100 kbit/s")
-    assert certify(gathered(folders[:1], cut), tmp_path / "b", Asked("b", 16, base=0, tipping=False), ONE)["counts"]["failed"] == 0
+    assert (
+        certify(gathered(folders[:1], cut), tmp_path / "b", Asked("b", 16, base=0, tipping=False), ONE)["counts"][
+            "failed"
+        ]
+        == 0
+    )
 
 
 def test_what_is_never_reached_counts(folders: list[Path], tmp_path: Path) -> None:
@@ -309,8 +318,14 @@ def test_the_same_method_and_seed_twice_is_refused(folders: list[Path], tmp_path
 @pytest.mark.parametrize(
     ("quantity", "why"),
     [
-        ("topology.links.access.upp: {kind: uniform, low: 1 Mbit/s, high: 2 Mbit/s}", "unknown key; did you mean 'up'?"),
-        ("topology.links.access.up: {kind: uniform, low: 1 ms, high: 2 ms}", "'ms' is a unit of time, not of bandwidth"),
+        (
+            "topology.links.access.upp: {kind: uniform, low: 1 Mbit/s, high: 2 Mbit/s}",
+            "unknown key; did you mean 'up'?",
+        ),
+        (
+            "topology.links.access.up: {kind: uniform, low: 1 ms, high: 2 ms}",
+            "'ms' is a unit of time, not of bandwidth",
+        ),
         ("topology.links.cell: {factor: {kind: uniform, low: 1, high: 2}}", "there is nothing to multiply"),
         ("topology.devices: {kind: choice, of: [laptop, toaster]}", "unknown device 'toaster'"),
     ],
@@ -345,7 +360,12 @@ def test_who_states_the_cost_of_masks_has_the_last_word(folders: list[Path], tmp
 
 
 def test_shares_of_devices_and_whole_fleets(tmp_path: Path) -> None:
-    place = run(tmp_path, "hierfavg", 1, ("clients: 8", "clients: 8\n  devices: {laptop: 0.5, raspberry-pi-4b: 0.25, jetson-nano: 0.25}"))
+    place = run(
+        tmp_path,
+        "hierfavg",
+        1,
+        ("clients: 8", "clients: 8\n  devices: {laptop: 0.5, raspberry-pi-4b: 0.25, jetson-nano: 0.25}"),
+    )
     text = """
 uncertain:
   profiles: false
@@ -359,7 +379,10 @@ uncertain:
     assert made["topology.devices"] == pytest.approx({"laptop": 0.6, "raspberry-pi-4b": 0.2, "jetson-nano": 0.2})
     assert made["topology.links.access.up"] == "24 Mbit/s"
     assert made["topology.links.backhaul.down"] == "3 Gbit/s"
-    fast = gathered([place], "uncertain: {profiles: false, quantities: {topology.devices: {factor: {kind: uniform, low: 1, high: 3}}}}")
+    fast = gathered(
+        [place],
+        "uncertain: {profiles: false, quantities: {topology.devices: {factor: {kind: uniform, low: 1, high: 3}}}}",
+    )
     ((_, factors),) = fast.worlds_of_runs()[0].changes([2.0])
     assert factors == {name: {"speed": 2.0} for name in ("laptop", "raspberry-pi-4b", "jetson-nano")}
 

@@ -56,9 +56,7 @@ def test_times_that_are_linear_in_one_over_the_bandwidth_cross_where_they_must(t
     # 10 s + 2 bits / x = t + bits / x at x = tips, whatever the seeds add to both.
     slow = 10 + bits / tips
     asked: list[int] = []
-    at = worlds(
-        TIME, asked, a=lambda x, seed: 10 + seed + 2 * bits / x, b=lambda x, seed: slow + seed + bits / x
-    )
+    at = worlds(TIME, asked, a=lambda x, seed: 10 + seed + 2 * bits / x, b=lambda x, seed: slow + seed + bits / x)
     (row,) = tipping_points([BANDWIDTH], ["a", "b"], [TIME], at)
     assert row["at"] == pytest.approx(tips, rel=1e-3)
     assert (row["better"], row["than"], row["side"]) == ("b", "a", "below")
@@ -82,7 +80,9 @@ def test_whoever_never_gets_there_loses() -> None:
 def test_the_same_winner_everywhere_and_no_winner_at_all() -> None:
     found = list(tipping_points([LOSS], ["a", "b"], [TIME], worlds(TIME, [], a=lambda x, _: 1 + x, b=lambda x, _: 2.0)))
     assert [(row["better"], row["at"], row["side"]) for row in found] == [("a", "", "everywhere")]
-    assert not list(tipping_points([LOSS], ["a", "b"], [TIME], worlds(TIME, [], a=lambda x, _: 2.0, b=lambda x, _: 2.0)))
+    assert not list(
+        tipping_points([LOSS], ["a", "b"], [TIME], worlds(TIME, [], a=lambda x, _: 2.0, b=lambda x, _: 2.0))
+    )
     both = worlds(TIME, [], a=lambda x, _: math.inf, b=lambda x, _: math.inf)
     assert not list(tipping_points([LOSS], ["a", "b"], [TIME], both))
 
