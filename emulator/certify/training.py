@@ -45,7 +45,7 @@ def train_what_differs(
 
     What is under way then is broken off. Its folder keeps what was done, and the next call goes on with it.
     """
-    until, trained = time.monotonic() + budget_s, 0
+    until = time.monotonic() + budget_s
     with _Trainer(memo) as trainer:
         return _train_all(gathered, folder, parts, changes, measures, until, trainer)
 

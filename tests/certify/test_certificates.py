@@ -6,14 +6,13 @@ import csv
 import io
 import math
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 import yaml
-from certify_samples import UNCERTAIN, gathered, run, stated
+from certify_samples import gathered, run
 
 from emulator.certify import certificate
 from emulator.certify.certificate import Asked, Progress, Resources, Worlds, certify, commands_of
@@ -47,6 +46,11 @@ def made(small: Gathered, tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("certificate") / "one"
     certify(small, place, ASKED, ONE)
     return place
+
+
+def only(quantity: str) -> str:
+    """A section with one quantity, and no spreads of profiles."""
+    return f"uncertain: {{profiles: false, quantities: {{{quantity}}}}}"
 
 
 def read(place: Path) -> tuple[dict[str, Any], pd.DataFrame, pd.DataFrame]:
@@ -87,8 +91,7 @@ def test_the_folder_is_as_the_page_says(made: Path, small: Gathered) -> None:
 
 def test_where_it_tips_is_where_replays_say_so(folders: list[Path], tmp_path: Path) -> None:
     """On either side of each tipping point another method wins."""
-    text = "uncertain: {profiles: false, quantities: {topology.links.access.up: {kind: log-uniform, low: 50 kbit/s, high: 8 Mbit/s}}}"
-    found = gathered(folders, text)
+    found = gathered(folders, only("topology.links.access.up: {kind: log-uniform, low: 50 kbit/s, high: 8 Mbit/s}"))
     said = certify(found, tmp_path / "a", Asked("a", 2, base=0, budgets={"time": 2.0}), ONE)
     with (tmp_path / "a" / "tipping.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -225,7 +228,7 @@ def test_several_processes_give_the_same_bytes(small: Gathered, made: Path, tmp_
 
 
 def test_a_negative_draw_is_a_failed_world_with_its_reason(folders: list[Path], tmp_path: Path) -> None:
-    text = "uncertain: {profiles: false, quantities: {topology.links.access.up: {kind: normal, mean: 1 Mbit/s, sd: 2 Mbit/s}}}"
+    text = only("topology.links.access.up: {kind: normal, mean: 1 Mbit/s, sd: 2 Mbit/s}")
     found = gathered(folders[:1], text)
     said = certify(found, tmp_path / "a", Asked("a", 16, base=0, tipping=False), ONE)
     _, worlds, outcomes = read(tmp_path / "a")
@@ -257,7 +260,7 @@ def asynchronous(folder: Path) -> Gathered:
     mixed = "{laptop: 0.5, raspberry-pi-3b-plus: 0.5}"
     place = run(folder, "fedasync", 1, ("clients: 8", f"clients: 8\n  devices: {mixed}"))
     choice = f"{{kind: choice, of: [{mixed}, {{laptop: 0.25, raspberry-pi-3b-plus: 0.75}}]}}"
-    return gathered([place], f"uncertain: {{profiles: false, quantities: {{topology.devices: {choice}}}}}")
+    return gathered([place], only(f"topology.devices: {choice}"))
 
 
 def test_worlds_of_another_order_are_counted_and_trained_on_request(tmp_path: Path) -> None:
@@ -342,9 +345,8 @@ def test_without_a_section_the_spreads_of_profiles_are_drawn(folders: list[Path]
     assert [q.name for q in found.quantities] == ["cost of a mask element", "raspberry-pi-4b speed"]
     without = gather(folders[1:], None)  # hierfavg alone: in the clear
     assert [q.name for q in without.quantities] == ["raspberry-pi-4b speed"]
-    assert [(q.name, why) for q, why in without.without_effect][0] == (
-        "cost of a mask element", "no run has secure aggregation"
-    )  # fmt: skip
+    quantity, why = without.without_effect[0]
+    assert (quantity.name, why) == ("cost of a mask element", "no run has secure aggregation")
 
 
 def test_who_states_the_cost_of_masks_has_the_last_word(folders: list[Path], tmp_path: Path) -> None:
@@ -379,10 +381,7 @@ uncertain:
     assert made["topology.devices"] == pytest.approx({"laptop": 0.6, "raspberry-pi-4b": 0.2, "jetson-nano": 0.2})
     assert made["topology.links.access.up"] == "24 Mbit/s"
     assert made["topology.links.backhaul.down"] == "3 Gbit/s"
-    fast = gathered(
-        [place],
-        "uncertain: {profiles: false, quantities: {topology.devices: {factor: {kind: uniform, low: 1, high: 3}}}}",
-    )
+    fast = gathered([place], only("topology.devices: {factor: {kind: uniform, low: 1, high: 3}}"))
     ((_, factors),) = fast.worlds_of_runs()[0].changes([2.0])
     assert factors == {name: {"speed": 2.0} for name in ("laptop", "raspberry-pi-4b", "jetson-nano")}
 
@@ -395,8 +394,6 @@ def test_a_part_of_the_worlds_is_all_that_is_held(small: Gathered, monkeypatch: 
 
 
 @pytest.fixture(autouse=True)
-def _cores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trainings within a test take one process."""
     monkeypatch.setattr("emulator.certify.training.cores", lambda: 1)
-    assert stated(UNCERTAIN).section.profiles
-    yield
