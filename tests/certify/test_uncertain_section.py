@@ -65,7 +65,7 @@ def test_what_is_wrong_has_its_place(section: str, place: tuple[int, int], why: 
     assert (found.line - above, found.column) == place or (found.line - above, found.column)[0] == place[0]
 
 
-TWO = "  quantities:\n    a: {kind: uniform, low: 0, high: 1}\n    b: {kind: uniform, low: 0, high: 1}\n    c: {kind: uniform, low: 0, high: 1}\n"
+THREE = "  quantities:\n" + "".join(f"    {name}: {{kind: uniform, low: 0, high: 1}}\n" for name in "abc")
 
 
 @pytest.mark.parametrize(
@@ -88,11 +88,11 @@ TWO = "  quantities:\n    a: {kind: uniform, low: 0, high: 1}\n    b: {kind: uni
 )
 def test_correlations_that_are_none_are_refused(correlations: str, why: str) -> None:
     with pytest.raises(ScenarioError) as error:
-        check(parse(scenario(f"{TWO}  correlations: [{correlations}]\n"), "a.yaml"))
+        check(parse(scenario(f"{THREE}  correlations: [{correlations}]\n"), "a.yaml"))
     assert why in str(error.value)
 
 
 def test_correlations_that_contradict_each_other_name_the_pair() -> None:
     pairs = "{between: [a, b], value: 0.3}, {between: [b, c], value: 0.99}, {between: [a, c], value: -0.3}"
     with pytest.raises(ScenarioError, match="'b' and 'c' contribute most"):
-        check(parse(scenario(f"{TWO}  correlations: [{pairs}]\n"), "a.yaml"))
+        check(parse(scenario(f"{THREE}  correlations: [{pairs}]\n"), "a.yaml"))
