@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from emulator.certify import spreads
 from emulator.certify.measuring import Rows
 from emulator.certify.order import RunOf
 from emulator.certify.quantities import Quantity, RunWorlds, as_documents
-from emulator.errors import InputError, ScenarioError
+from emulator.errors import InputError, ScenarioError, suggestion
 from emulator.explain import explain
 from emulator.learning.memo import Memo, RunMemory
 from emulator.learning.replaying import Book, ReplayLab
@@ -105,8 +106,10 @@ def read_uncertain(document: Document) -> Stated:
     return Stated(section, document)
 
 
-def gather(folders: Sequence[Path], stated: Stated | None) -> Gathered:
+def gather(folders: Sequence[Path], stated: Stated | None, judged_by: str = "") -> Gathered:
     """Reads finished runs. ``stated`` is what is uncertain, by default what their scenario says.
+
+    ``judged_by`` names another accuracy than that of the global model, such as ``accuracy_clusters``.
 
     Raises `InputError` where a folder cannot be replayed, where runs are of different scenarios, or where a quantity cannot be
     put where it is said to stand.
@@ -146,12 +149,25 @@ def gather(folders: Sequence[Path], stated: Stated | None) -> Gathered:
     correlations = np.eye(size)
     within = slice(first, first + len(given))
     correlations[within, within] = stated.section.correlation_matrix()
+    baselines = tuple(_baseline(source) for source in sources)
     gathered = Gathered(
         runs, tuple(scenarios), tuple(quantities), tuple(idle), correlations, stated,
-        scenarios[0].objective.measures[0], tuple(_baseline(source) for source in sources), tuple(map(_digest, folders)),
+        _measure(scenarios[0].objective.measures[0], judged_by, baselines), baselines, tuple(map(_digest, folders)),
     )  # fmt: skip
     _check_places(gathered, sources)
     return gathered
+
+
+def _measure(measure: Measure, judged_by: str, baselines: Sequence[Rows]) -> Measure:
+    """What runs are judged by, of which all must have measured something."""
+    found = replace(measure, name=judged_by or measure.name, title="" if judged_by else measure.title)
+    for rows in baselines:
+        if all(math.isnan(float(row.get(found.name, math.nan))) for row in rows):
+            known = [
+                name for name, value in rows[-1].items() if name.startswith(measure.name) and not math.isnan(value)
+            ]
+            raise InputError(f"not all runs have measured '{found.name[:60]}'; {suggestion(found.name, known)}")
+    return found
 
 
 def _layers(source: Source, scenario: Scenario) -> list[str]:

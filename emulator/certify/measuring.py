@@ -49,11 +49,13 @@ class Compared:
         """
         if self.kind == "to":
             column = AXES[self.axis][0]
-            reached = (row for row in rows if self.measure.reached(float(row[self.measure.name]), self.goal))
+            reached = (
+                row for row in rows if self.measure.reached(float(row.get(self.measure.name, math.nan)), self.goal)
+            )
             return next((float(row[column]) for row in reached), math.inf)
         last = last_within(rows, {self.axis: self.goal})
         if last is not None:
-            return float(last[self.measure.name])
+            return float(last.get(self.measure.name, math.nan))
         known = any(not math.isnan(row.get(AXES[self.axis][0], math.nan)) for row in rows)
         return -self.measure.sign * math.inf if known else math.nan
 
@@ -95,7 +97,7 @@ def compared(
 
 def common_target(measure: Measure, baselines: Sequence[Rows]) -> float:
     """The best accuracy that all runs reached, rounded down to whole per cent; or so of another measure."""
-    best = [measure.best(float(row[measure.name]) for row in rows) for rows in baselines]
+    best = [measure.best(float(row.get(measure.name, math.nan)) for row in rows) for rows in baselines]
     return measure.whole(min(best, key=lambda value: measure.sign * value))
 
 

@@ -136,7 +136,7 @@ def _differs(result: Replay) -> str:
 
 def _curve_row(world: WorldOf, run: RunOf, row: Mapping[str, Any], measure: str) -> Row:
     about = {"world": world.number, "run": run.name, "method": run.method, "seed": run.seed}
-    return about | {name: row[name] for name in CURVE} | {"accuracy": row[measure]}
+    return about | {name: row[name] for name in CURVE} | {"accuracy": row.get(measure, math.nan)}
 
 
 _sources: dict[Path, Source] = {}  # that this process has opened: each is read once

@@ -111,7 +111,10 @@ class RunWorlds:
                 continue
             for path in quantity.places_in(self._run):
                 if quantity.factor:
-                    found |= self._multiplied(quantity, path, float(number))
+                    made = self._multiplied(quantity, path, float(number))
+                    # The speed of a device may have two factors: that of all devices, and how uncertain its profile is.
+                    twice = {p: found[p] * factor for p, factor in made.items() if p[:2] == PROFILES and p in found}
+                    found |= made | twice
                 elif path[:2] == DEVICES and len(path) == 3 and isinstance(self._at(DEVICES), dict):
                     shares[path[2]] = float(number)
                 else:
@@ -136,7 +139,8 @@ class RunWorlds:
 
     def _multiplied(self, quantity: Quantity, path: Path_, factor: float) -> dict[Path_, Any]:
         if path == DEVICES:
-            return {(*PROFILES, name, "speed"): factor for name in self._client_profiles(quantity)}
+            speeds = [(*PROFILES, name, "speed") for name in self._client_profiles(quantity)]
+            return {speed: factor * float(self._at(speed) or 1.0) for speed in speeds}
         if path[:2] == PROFILES and len(path) > 2:
             return {path: factor * float(self._at(path) or 1.0)}
         value = self._at(path)

@@ -74,6 +74,12 @@ def certify(
             help="A budget of time, bytes, cost or energy, such as time='60 s'. (default: what all spend)",
         ),
     ] = None,
+    measure: Annotated[
+        str,
+        typer.Option(
+            help="Another accuracy to judge runs by, such as accuracy_clusters. (default: the global model's)"
+        ),
+    ] = "",
     tipping: Annotated[bool, typer.Option(help="Whether it is searched where the winner changes.")] = True,
     train_at_most: Annotated[
         str | None,
@@ -111,7 +117,7 @@ def certify(
         folders, stated, goal, beside, name = _runs_of(given, remembered, jobs, backend)
         if uncertain is not None:
             stated = read_uncertain(yamlfile.load(uncertain))
-        gathered = gather(folders, stated)
+        gathered = gather(folders, stated, measure)
         folder = out_dir or beside / "certificate"
         asked = Asked(name, worlds, design, seed, indices, tuple(target or goal), budgets, tipping)
         if show_world is not None:

@@ -386,6 +386,15 @@ uncertain:
     assert factors == {name: {"speed": 2.0} for name in ("laptop", "raspberry-pi-4b", "jetson-nano")}
 
 
+def test_a_device_may_have_two_factors(folders: list[Path]) -> None:
+    found = gathered(
+        folders[1:], "uncertain: {quantities: {topology.devices: {factor: {kind: uniform, low: 1, high: 3}}}}"
+    )
+    assert [q.name for q in found.quantities] == ["topology.devices", "raspberry-pi-4b speed"]
+    ((key, factors),) = found.worlds_of_runs()[0].changes([2.0, 1.5])
+    assert (key, factors) == ("topology.profiles", {"raspberry-pi-4b": {"speed": 3.0}})
+
+
 def test_a_part_of_the_worlds_is_all_that_is_held(small: Gathered, monkeypatch: pytest.MonkeyPatch) -> None:
     worlds = Worlds(small, Asked("a", 100, base=0))
     sizes = [len(worlds.part(number)) for number in range(worlds.parts)]
