@@ -2,8 +2,8 @@
 
     python benchmarks/certificates.py [--studies studies] [--only S2 S5] [--worlds 256] [--seeds 3] [--middle]
 
-Each verdict is a study whose runs are replayed in worlds that are drawn from `UNCERTAIN` and from the spreads of profiles. Without
-``--middle`` these are the small studies on embedded digits; with it, those on real data that docs/verdicts.md reports, which take
+Each verdict is a study whose runs are replayed in worlds that are drawn from `UNCERTAIN` and from the spreads of profiles.
+These are the small studies on embedded digits; with ``--middle``, those on real data that docs/verdicts.md reports, which take
 hours where they are not done yet. What is not done of a study is run first (``hfl study``). A certificate is the folder
 ``certificate`` or ``certificate-CASE`` in the study's; what ``hfl certify`` prints is in a text file of the same name beside it.
 """
@@ -22,8 +22,8 @@ from emulator.scenario.load import find
 from emulator.study.load import LoadedStudy, bundled, check
 from emulator.study.tuning import settled
 
-# What one would believe of a fleet whose network nobody has measured: access lines within a factor of two of what the scenario says
-# in two worlds of three, their two directions alike; a backhaul that is up to ten times narrower; other delays; other devices.
+# What one would believe of a fleet whose network nobody has measured: access lines within a factor of two of what the scenario
+# says in two worlds of three, their two directions alike; a backhaul up to ten times narrower; other delays; other devices.
 UNCERTAIN = """
 uncertain:
   quantities:

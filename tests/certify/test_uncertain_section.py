@@ -65,6 +65,12 @@ def test_what_is_wrong_has_its_place(section: str, place: tuple[int, int], why: 
     assert (found.line - above, found.column) == place or (found.line - above, found.column)[0] == place[0]
 
 
+@pytest.mark.parametrize("value", ["3", "[1, 2]", "true", "{quantities: 3}", "{quantities: [1]}", "{correlations: 1}"])
+def test_a_section_of_another_form_is_refused(value: str) -> None:
+    with pytest.raises(ScenarioError, match=r"a.yaml:[0-9]+:[0-9]+: uncertain.*: expected a (mapping|list)"):
+        check(parse(f"{QUICKSTART}uncertain: {value}\n", "a.yaml"))
+
+
 THREE = "  quantities:\n" + "".join(f"    {name}: {{kind: uniform, low: 0, high: 1}}\n" for name in "abc")
 
 

@@ -95,7 +95,7 @@ def test_every_required_section_is_asked_for(key: str, complaint: Complaint) -> 
     [
         key
         for key in Scenario.model_fields
-        if key not in ("name", "notes", "seed", "faults", "attacks", "privacy", "task")
+        if key not in ("name", "notes", "seed", "faults", "attacks", "privacy", "task", "uncertain")
     ],
 )
 @pytest.mark.parametrize("value", ["[1, 2]", "3", "", "true", "2024-01-31"])
