@@ -6,6 +6,7 @@ Each verdict is a study whose runs are replayed in worlds that are drawn from `U
 These are the small studies on embedded digits; with ``--middle``, those on real data that docs/verdicts.md reports, which take
 hours where they are not done yet. What is not done of a study is run first (``hfl study``). A certificate is the folder
 ``certificate`` or ``certificate-CASE`` in the study's; what ``hfl certify`` prints is in a text file of the same name beside it.
+Of a small study only the seeds and the grid points are run that a certificate needs.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from emulator import yamlfile
 from emulator.scenario.load import find
@@ -48,13 +50,14 @@ class Case:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A verdict: its study on real data, the small one, cases of both, and words for ``hfl study`` of the small one."""
+    """A verdict: its study on real data, the small one, and cases of both; of the small one, variants, and further changes."""
 
     middle: str
     small: str
     cases: tuple[Case, ...]
     small_cases: tuple[Case, ...]
-    words: tuple[str, ...] = ()
+    variants: tuple[str, ...] = ()  # all of them, where none are named
+    changes: dict[str, Any] = field(default_factory=dict)
 
 
 def _budgets(**amounts: str) -> tuple[str, ...]:
@@ -62,8 +65,6 @@ def _budgets(**amounts: str) -> tuple[str, ...]:
 
 
 CLUSTERS = ("--measure", "accuracy_clusters")
-# A budget of the study's own would let runs go on for longer where rounds are cheaper, and that would have to be trained.
-ROUNDS = ("--set", "stop={rounds: 40}")
 
 VERDICTS = {
     "S1": Verdict(
@@ -77,7 +78,8 @@ VERDICTS = {
         "group-fel/fig-11-small",
         (Case(words=("--target", "0.75", *_budgets(time="315 s", bytes="510 MB", energy="122 kJ"))),),
         (Case(),),
-        ROUNDS,
+        # A budget in client-seconds lets runs go on for longer where rounds are cheaper, and that would have to be trained.
+        changes={"stop": {"rounds": 40}},
     ),
     "S3": Verdict(
         "hicfl/middle-tables",
@@ -90,6 +92,7 @@ VERDICTS = {
         "fedseq/table-2-small",
         (Case(words=("--target", "0.25", *_budgets(time="84 s", bytes="450 MB", energy="40 kJ"))),),
         (Case("alpha-0", {"data.partition.alpha": 0.0}),),
+        ("FedAvg", "FedSeq", "FedAsyncSeq", "FedSeq2Par"),
     ),
     "S5": Verdict(
         "hfldd/methods-fashion",
@@ -123,14 +126,30 @@ def runs_of(loaded: LoadedStudy, case: Case, folder: Path, seeds: int) -> list[s
     return [str(folder / run.name) for run in chosen if (folder / run.name / "summary.json").is_file()]
 
 
+def small_study(verdict: Verdict, folder: Path, seeds: int) -> Path:
+    """The file of a small study with as many seeds and as much of its grid as its certificates need."""
+    path = find(verdict.small, bundled(), "study")
+    data = yamlfile.load(path).data
+    kept = {key: [case.where[key] for case in verdict.small_cases if key in case.where] for key in data.get("grid", {})}
+    grid = {key: kept[key] or values for key, values in data.get("grid", {}).items()}
+    data |= {"scenario": str(path.parent / data["scenario"]), "seeds": seeds, "set": data["set"] | verdict.changes}
+    data |= {"grid": grid} if grid else {}
+    if verdict.variants:
+        data["variants"] = {name: data["variants"][name] for name in verdict.variants}
+    for key in ("claims", "figures"):
+        data.pop(key, None)
+    file = folder.with_suffix(".yaml")
+    file.write_text(yamlfile.dump(data), encoding="utf-8")
+    return file
+
+
 def certify(name: str, verdict: Verdict, given: argparse.Namespace, uncertain: Path) -> None:
-    study, cases = (verdict.middle, verdict.cases) if given.middle else (verdict.small, verdict.small_cases)
-    words = () if given.middle else verdict.words
-    folder = given.studies / study.replace("/", "-")
-    changes = [word for word in words if word != "--set"]
-    loaded = check(yamlfile.load(find(study, bundled(), "study")), changes)
+    bundled_name, cases = (verdict.middle, verdict.cases) if given.middle else (verdict.small, verdict.small_cases)
+    folder = given.studies / bundled_name.replace("/", "-")
+    study = bundled_name if given.middle else str(small_study(verdict, folder, given.seeds))
     if given.run:
-        hfl("study", study, "--out", str(folder), *words)
+        hfl("study", study, "--out", str(folder))
+    loaded = check(yamlfile.load(find(study, bundled(), "study")))
     loaded = settled(loaded, folder) if loaded.tuning else loaded
     for case in cases:
         runs = runs_of(loaded, case, folder, given.seeds)
@@ -138,11 +157,10 @@ def certify(name: str, verdict: Verdict, given: argparse.Namespace, uncertain: P
             print(f"{name} {case.name}: {folder} holds no finished runs of it")
             continue
         place = folder / ("certificate" if not case.name else f"certificate-{case.name}")
-        text = hfl(
-            "certify", *runs, "--uncertain", str(uncertain), "--worlds", str(given.worlds), *case.words, "--out", str(place)
-        )  # fmt: skip
+        words = ("--uncertain", str(uncertain), "--worlds", str(given.worlds), *given.words, *case.words)
+        text = hfl("certify", *runs, *words, "--out", str(place))
         place.with_suffix(".txt").write_text(text, encoding="utf-8")
-        print(f"## {name}: {study} {case.name}\n\n{text}\n")
+        print(f"## {name}: {bundled_name} {case.name}\n\n{text}\n", flush=True)
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -153,6 +171,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, default=5, help="of each study, the first so many")
     parser.add_argument("--middle", action="store_true", help="the studies on real data")
     parser.add_argument("--run", action=argparse.BooleanOptionalAction, default=True, help="run what is not done yet")
+    parser.add_argument("words", nargs="*", help="words for hfl certify, after --")
     given = parser.parse_args(words)
     given.studies.mkdir(parents=True, exist_ok=True)
     uncertain = given.studies / "uncertain.yaml"

@@ -242,6 +242,7 @@ def test_a_study_goes_through_a_lost_worker_and_an_interruption(two_workers: Non
     assert Memo(tmp_path / "memo").stats()["evaluation"][0] >= 2 * 30
 
 
+@pytest.mark.timeout(300)
 def test_a_certificate_is_the_same_on_ray(two_workers: None, tmp_path: Path) -> None:
     runs = [certify_samples.run(tmp_path, method) for method in ("group-fel", "hierfavg")]
     found = certify_samples.gathered(runs)
