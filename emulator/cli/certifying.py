@@ -141,7 +141,10 @@ def _runs_of(
 ) -> tuple[list[Path], Any, Sequence[float], Path, str]:
     """Run folders; what is uncertain about them (None: what their scenario says); targets; a folder beside them; a name."""
     from analysis.folders import run_folders
+    from emulator.study.load import bundled
 
+    if len(given) == 1 and given[0] in bundled():  # as for 'hfl study', also where a folder is called so
+        return _of_study(given[0], memo, jobs, backend)
     if all(Path(each).is_dir() for each in given):
         folders = run_folders([Path(each) for each in given])
         if not folders:
