@@ -195,6 +195,11 @@ def profile_text(
         data["efficiency"] = {kind: float(f"{share:.4g}") for kind, share in speed.efficiency.items()}
     if memory_bytes:
         data["memory"] = readable(SIZE, memory_bytes, "GiB", "MiB")
+    # The mean absolute error of a normal distribution is sqrt(2 / pi) of its standard deviation.
+    deviation = float(f"{speed.misses.mean * math.sqrt(math.pi / 2):.2g}")
+    if deviation > 0:
+        source = f"the fit misses the measured times by {speed.misses.mean:.1%} in the mean"
+        data["spread"] = {"speed": {"relative": deviation, "source": source}}
     DeviceProfile.model_validate(data)
     return yamlfile.dump(data)
 

@@ -23,11 +23,12 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from devices.spread import Spread
 from emulator import yamlfile
 from emulator.errors import InputError, ScenarioError, quote_all, suggestion
 from emulator.explain import explain
 from emulator.registry import Params
-from emulator.units import POWER, FlopsPerSecond, PositiveBytes, PositiveSeconds, Seconds, Watts
+from emulator.units import POWER, SPEED, TIME, Dimension, FlopsPerSecond, PositiveBytes, PositiveSeconds, Seconds, Watts
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Factor = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -157,6 +158,45 @@ def _out_of_memory(given: Any, _: Any) -> Any:
     return given
 
 
+class PowerFactors(Params):
+    """Factors on what a device draws."""
+
+    idle: Factor = 1.0
+    compute: Factor = 1.0
+    send: Factor = 1.0
+    receive: Factor = 1.0
+
+
+class EfficiencyFactors(Params):
+    """Factors on the efficiency of kinds of layers."""
+
+    depthwise: Factor = 1.0
+    recurrent: Factor = 1.0
+
+
+class ProfileFactors(Params):
+    """By what the figures of a profile are multiplied, in a world in which they are other than the profile says.
+
+    ``speed`` is that of everything that the device computes; the others are factors on the figures of the same names. One on
+    ``core_slowdown`` holds for the curves of group operations too, which stand on it.
+    """
+
+    speed: Factor = 1.0
+    effective_speed: Factor = 1.0
+    batch_overhead: Factor = 1.0
+    core_slowdown: Factor = 1.0
+    power: PowerFactors = PowerFactors()
+    efficiency: EfficiencyFactors = EfficiencyFactors()
+
+
+# What may be uncertain of a profile: the names in `ProfileFactors`, and the kind of each figure.
+UNCERTAIN: dict[str, Dimension | None] = {
+    "speed": None, "effective_speed": SPEED, "batch_overhead": TIME, "core_slowdown": None,
+    **{f"power.{state}": POWER for state in PowerFactors.model_fields},
+    **{f"efficiency.{kind}": None for kind in EfficiencyFactors.model_fields},
+}  # fmt: skip
+
+
 class DeviceProfile(Params):
     """What a kind of device can do and what it draws.
 
@@ -179,6 +219,7 @@ class DeviceProfile(Params):
     efficiency: Efficiency = Efficiency.model_construct(depthwise=1.0, recurrent=1.0)
     measured: tuple[Measured, ...] = ()
     throttling: Throttling | None = None
+    spread: dict[str, Spread] = Field({})  # how uncertain figures are, by their names in `UNCERTAIN`
     _name: str = PrivateAttr("")  # private, so that a file cannot claim another name than its own
 
     @field_validator("measured", mode="after")
@@ -190,6 +231,51 @@ class DeviceProfile(Params):
                 what = {"model": each[0], "batch": each[3]}
                 raise PydanticCustomError("twice", "'{model}' at batch size {batch} is there twice", what)
         return measured
+
+    @field_validator("spread", mode="after")
+    @classmethod
+    def _of_figures(cls, spread: dict[str, Spread]) -> dict[str, Spread]:
+        for name, each in spread.items():
+            if name not in UNCERTAIN:
+                context = {"name": name, "hint": suggestion(name, UNCERTAIN)}
+                raise PydanticCustomError("spread", "nothing is called '{name}' here; {hint}", context)
+            if each.low is not None and each.low.dimension is not UNCERTAIN[name]:
+                raise PydanticCustomError("spread", "the range of '{name}' is of another kind", {"name": name})
+        return spread
+
+    def figure(self, name: str) -> float | None:
+        """The figure of a name in `UNCERTAIN`, in SI units; 1 for ``speed``; None where the profile has none."""
+        if name == "speed":
+            return 1.0
+        value: Any = self
+        for part in name.split("."):
+            value = getattr(value, part)
+        return None if value is None else float(value)
+
+    def times(self, factors: ProfileFactors) -> DeviceProfile:
+        """The same device with other figures. Raises ``ValueError`` where it would draw less in a state than when it is idle."""
+        device = self if factors.speed == 1 else self.faster(factors.speed, self.name)
+        slowdown = None if device.core_slowdown is None else device.core_slowdown * factors.core_slowdown
+        draws = {state: getattr(device.power, state) * getattr(factors.power, state) for state in Power.model_fields}
+        for state, draw in draws.items():
+            if draw < draws["idle"]:
+                raise ValueError(
+                    f"'{self.name}' would draw less in the state '{state}' ({draw:g} W) than idle ({draws['idle']:g} W)"
+                )
+        shares = {k: getattr(device.efficiency, k) * getattr(factors.efficiency, k) for k in Efficiency.model_fields}
+        curves = {name: curve.faster(1 / factors.core_slowdown) for name, curve in device.group_operations.items()}
+        other = device.model_copy(
+            update={
+                "effective_speed": device.effective_speed * factors.effective_speed,
+                "batch_overhead": device.batch_overhead * factors.batch_overhead,
+                "core_slowdown": slowdown,
+                "group_operations": device.group_operations if factors.core_slowdown == 1 else curves,
+                "power": Power.model_construct(**draws),
+                "efficiency": Efficiency.model_construct(**shares),
+            }
+        )
+        other._name = self.name
+        return other
 
     @property
     def name(self) -> str:

@@ -117,6 +117,7 @@ from emulator.contracts.methods import (
 from emulator.contracts.selection import Call, Report, Selection, SelectionFacts, selections
 from emulator.contracts.staleness import Staleness, stalenesses
 from emulator.contracts.tasks import Task, TaskFacts, TaskParams, TaskRule, tasks
+from emulator.contracts.uncertainty import DistributionFacts, DistributionParams, distributions
 from emulator.contracts.world import (
     FaultEffect,
     FleetSize,
@@ -163,7 +164,7 @@ from emulator.rng import stream
 from emulator.scenario.words import Count
 from emulator.study.schema import FigureParams
 from emulator.tables import Table
-from emulator.units import BitsPerSecond, ClientSeconds, PositiveBytes, PositiveSeconds, Seconds
+from emulator.units import Amount, BitsPerSecond, ClientSeconds, PositiveBytes, PositiveSeconds, Seconds
 from emulator.world.faults import OfClients, OfEdges, SomeClients, When
 from emulator.world.fleet import CLOUD, client_name, edge_name
 from emulator.world.meetings import operate, recover
@@ -205,6 +206,8 @@ __all__ = [  # noqa: RUF022 (by slot)
     "selections", "SelectionFacts", "Selector", "Selecting", "Call", "Report", "SELECTIONS",
     # Staleness functions of asynchronous methods.
     "stalenesses",
+    # Distributions of what is uncertain about a world.
+    "distributions", "DistributionFacts", "DistributionParams", "Amount",
     # Split times and bipartitions.
     "split_times", "bipartitions", "Watch", "Reading", "Halves",
     # Estimators.

@@ -118,6 +118,70 @@ MASS = Dimension("mass", "g", {"g": 1.0, "mg": 1e-3, "kg": 1e3, "t": 1e6}, "2 kg
 DIMENSIONS = (TIME, SIZE, RATE, SPEED, POWER, CLIENT_TIME, ENERGY, MASS)
 
 
+def dimension_of(text: str) -> Dimension | None:
+    """The kind of quantity that a text such as ``20 Mbit/s`` is, by its unit; None for a number without a unit.
+
+    Raises ``ValueError`` with a message for the user where the text is neither.
+    """
+    match = _NUMBER.match(text)
+    if match is None:
+        raise ValueError(f"'{_short(text)}' is neither a number nor a quantity such as '20 Mbit/s'")
+    unit = match[2]
+    found = next((each for each in DIMENSIONS if unit in each.units), None)
+    if unit and found is None:
+        raise ValueError(f"unknown unit '{_short(unit)}'; {suggestion(unit, [u for d in DIMENSIONS for u in d.units])}")
+    return found
+
+
+@dataclass(frozen=True)
+class Amount:
+    """A number or a quantity of any kind. ``value`` is in base units; ``dimension`` is None for a plain number."""
+
+    value: float
+    dimension: Dimension | None = None
+
+    @property
+    def plain(self) -> str | float:
+        """What `read` makes the same amount of."""
+        return self.value if self.dimension is None else self.dimension.format(self.value)
+
+    @classmethod
+    def read(cls, given: Any) -> Amount:
+        """From a number, or a text with a unit. Raises ``PydanticCustomError`` for anything else."""
+        if isinstance(given, Amount):
+            return given
+        if isinstance(given, bool) or not isinstance(given, str | int | float):
+            raise PydanticCustomError("amount", "expected a number, or a quantity such as '20 Mbit/s'")
+        if not isinstance(given, str):
+            if not math.isfinite(given):
+                raise PydanticCustomError("amount", "expected a finite number")
+            return cls(float(given))
+        try:
+            dimension = dimension_of(given)
+            if dimension is None:
+                raise ValueError(
+                    f"'{_short(given)}' is text; write a number without quotes, or a quantity with its unit"
+                )
+            return cls(dimension.parse(given), dimension)
+        except ValueError as error:
+            raise PydanticCustomError("amount", "{text}", {"text": str(error)}) from None
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """A validator that reads the text or the number, and a serializer that writes it back exactly."""
+        return core_schema.no_info_plain_validator_function(
+            cls.read, serialization=core_schema.plain_serializer_function_ser_schema(lambda amount: amount.plain)
+        )
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """A number, or a string."""
+        return {
+            "anyOf": [{"type": "number"}, {"type": "string"}],
+            "description": "a number, or a quantity with its unit",
+        }
+
+
 @dataclass(frozen=True)
 class Quantity:
     """Marks a float field as written with a unit. ``positive`` refuses zero; negative values are always refused."""

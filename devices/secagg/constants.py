@@ -11,9 +11,11 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError, field_validator
+from pydantic_core import PydanticCustomError
 
 from devices.profile import Curve, Text
+from devices.spread import Spread
 from emulator import yamlfile
 from emulator.errors import InputError, ScenarioError, quote_all, suggestion
 from emulator.explain import explain
@@ -44,12 +46,26 @@ class Constants(Params):
 
 
 class MeasuredConstants(Params):
-    """Constants and where they come from; ``curve`` is the measured time of a member by the size of its group, if given."""
+    """Constants and where they come from.
+
+    ``curve`` is the measured time of a member by the size of its group, if given; ``spread`` is how uncertain constants are, by
+    their names.
+    """
 
     title: Text
     source: Text  # what was measured, on what, and how far the constants miss it
     constants: Constants
     curve: Curve | None = None
+    spread: dict[str, Spread] = Field({})
+
+    @field_validator("spread", mode="after")
+    @classmethod
+    def _of_constants(cls, spread: dict[str, Spread]) -> dict[str, Spread]:
+        for name in spread:
+            if name not in Constants.model_fields:
+                context = {"name": name, "hint": suggestion(name, Constants.model_fields)}
+                raise PydanticCustomError("spread", "no constant is called '{name}'; {hint}", context)
+        return spread
 
 
 def constants_names() -> list[str]:

@@ -88,7 +88,7 @@ def study(
         loaded = _look_again(loaded, folder)
     elif loaded.runs:
         with backend_joined(backend, address, None):
-            failed = _run(loaded, folder, remembered, jobs, workers, overwrite, backend)
+            failed = run_study(loaded, folder, remembered, jobs, workers, overwrite, backend)
         loaded = settled(loaded, folder)
     _show_choices(loaded, folder)
     if any(run.name not in failed for run in loaded.runs):
@@ -107,7 +107,7 @@ def study(
         replaying.complain(unanswered, (len(loaded.sources) or len(loaded.runs)) * len(loaded.worlds))
 
 
-def _run(
+def run_study(
     loaded: LoadedStudy,
     folder: Path,
     memo: Path | None,

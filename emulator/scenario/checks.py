@@ -45,6 +45,8 @@ def problems(scenario: Scenario, training: bool = True) -> Iterator[tuple[Path_,
     Without ``training`` a fleet may be larger than its data set, and accuracy alone ends no run.
     """
     topology = scenario.topology
+    if scenario.uncertain is not None:
+        yield from ((("uncertain", *path), message) for path, message in scenario.uncertain.wrong())
     found = list(_of_fleet(topology))
     yield from found
     yield from _of_devices(topology)
@@ -245,6 +247,7 @@ def _of_devices(topology: Topology) -> Iterator[tuple[Path_, str]]:
         (("topology", "edge_device"), topology.edge_device),
         (("topology", "cloud_device"), topology.cloud_device),
     ]
+    named += [(("topology", "profiles", name), name) for name in topology.profiles]
     for path, name in named:
         try:
             find_profile(name)

@@ -23,6 +23,7 @@ from emulator.registry import Params
 from emulator.scenario.prices import Prices
 from emulator.scenario.privacy_schema import Privacy
 from emulator.scenario.topology_schema import Topology
+from emulator.scenario.uncertain_schema import Uncertain
 from emulator.scenario.words import NAME, Count, Name, PositiveEpsilon
 from emulator.units import ClientSeconds, PositiveBytes, PositiveSeconds, Seconds
 
@@ -177,6 +178,10 @@ class Scenario(Params):
     evaluate: Evaluate = Evaluate()
     compute: Compute = Compute()
     output: Output = Output()
+    uncertain: Uncertain | None = Field(
+        None,
+        description="what is not known for sure about the world; hfl certify draws from it, a run does not heed it",
+    )
 
     @cached_property
     def objective(self) -> TaskChoice:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, TypeAdapter, WrapValidator, model_validator
 from pydantic_core import PydanticCustomError
 
+from devices.profile import ProfileFactors
 from emulator.contracts.files import TraceFormat, TraceGenerator
 from emulator.contracts.world import TransportKind
 from emulator.registry import Params
@@ -175,6 +176,9 @@ class Topology(Params):
     )
     edge_device: str = Field("edge-server", description="profile of the edge servers")
     cloud_device: str = Field("cloud-server", description="profile of the cloud")
+    profiles: dict[str, ProfileFactors] = Field(
+        {}, description="factors on figures of device profiles, by profile, such as {raspberry-pi-4b: {speed: 1.1}}"
+    )
     links: Links = Links()
     sharing: Literal["max-min", "dedicated"] = Field(
         "max-min", description="how concurrent transfers share a link: max-min fairly, or each as if it were alone"

@@ -80,4 +80,5 @@ def write_index(folder: Path, loaded: LoadedStudy, whatif: dict[str, Any] | None
     about |= study.model_dump(include={"budget"}, exclude_none=True)
     about |= {"claims": stated(study.claims)} if study.claims else {}
     about |= {} if study.tune is None else {"tune": study.tune.model_dump()}
+    about |= {} if study.uncertain is None else {"uncertain": study.uncertain.model_dump()}
     write_json(folder / INDEX, {**about, "runs": runs, **({} if whatif is None else {"whatif": whatif})})

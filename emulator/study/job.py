@@ -15,6 +15,7 @@ from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import FrameType
+from typing import Any, Protocol
 
 from emulator import interruption, plugins
 from emulator.errors import HflError
@@ -61,6 +62,20 @@ class ReplayOrder:
     about: dict[str, str]  # what stands in the file beside the result
 
 
+class AnyOrder(Protocol):
+    """Something else that is asked of a job. What it answers is sent back before the job says that it has ended."""
+
+    def answer(self, memo: Memo) -> Any:
+        """Does it."""
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What came of an order."""
+
+    answer: Any
+
+
 @dataclass(frozen=True)
 class Progressed:
     """A round has ended."""
@@ -98,11 +113,10 @@ def work(pipe: Connection, lifeline: Connection, setup: Setup) -> None:
         memo = Memo(setup.memo)
         sources: dict[Path, Source] = {}
         while (order := pipe.recv()) is not None:
-            action = (
-                partial(_replay, order, memo, sources)
-                if isinstance(order, ReplayOrder)
-                else partial(_run, order, memo, pipe)
-            )
+            if isinstance(order, ReplayOrder):
+                action = partial(_replay, order, memo, sources)
+            else:
+                action = partial(_run if isinstance(order, Order) else _answer, order, memo, pipe)
             with interruption.heard():
                 ended = Ended(cannot or error_of(action))
             pipe.send(ended)
@@ -152,6 +166,11 @@ def _run(order: Order, memo: Memo, pipe: Connection) -> str:
         execute(loaded, order.folder, memo, watcher, max_workers=order.workers)
     else:
         run_changed(ChangedRun(order.known_from, loaded), order.folder, memo, watcher, order.workers)
+    return ""
+
+
+def _answer(order: AnyOrder, memo: Memo, pipe: Connection) -> str:
+    pipe.send(Answered(order.answer(memo)))
     return ""
 
 

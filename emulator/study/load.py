@@ -130,6 +130,8 @@ def check(document: Document, overrides: Sequence[str] = ()) -> LoadedStudy:
     study = _read(document)
     last = [_override(text, study) for text in overrides]
     problems = [*_misplaced(study, document), *_of_figures(study, document), *whatif.misplaced(study, document)]
+    if study.uncertain is not None:
+        problems += [document.problem(("uncertain", *path), message) for path, message in study.uncertain.wrong()]
     if problems:
         raise ScenarioError(tuple(problems))
     runs: tuple[Planned, ...] = ()

@@ -25,7 +25,7 @@ from emulator.learning.memo import Memo
 from emulator.machine import cores
 from emulator.methods.session import Metrics
 from emulator.study.folder import INDEX, prepare_all, write_index
-from emulator.study.job import Ended, Order, Progressed, ReplayOrder, Setup, Warned, work
+from emulator.study.job import Answered, AnyOrder, Ended, Order, Progressed, ReplayOrder, Setup, Warned, work
 from emulator.study.load import LoadedStudy, Planned
 from emulator.study.names import FAILURES
 from emulator.study.results import WorldReplay
@@ -34,7 +34,7 @@ from emulator.study.tuning import diverged, settled, untuned, write_choices
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Message = Progressed | Warned | Ended
+Message = Progressed | Warned | Answered | Ended
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def run_all(
             watcher.on_round(run, message.round, message.metrics)
         elif isinstance(message, Warned):
             watcher.on_warning(run, message.text)
-        else:
+        elif isinstance(message, Ended):
             if message.error:
                 failed[run.name] = message.error
             watcher.on_end(run, message.error)
@@ -223,7 +223,7 @@ class Job:
         ending.close()
         self.alive = True
 
-    def send(self, order: Order | ReplayOrder | None) -> None:
+    def send(self, order: Order | ReplayOrder | AnyOrder | None) -> None:
         """Hands over a run. If the process is dead, `receive` says so."""
         try:
             self.pipe.send(order)

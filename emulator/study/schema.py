@@ -13,6 +13,7 @@ from emulator.contracts.files import Figure
 from emulator.errors import InputError, quote_all, suggestion
 from emulator.registry import Params
 from emulator.scenario.budget import Budget
+from emulator.scenario.uncertain_schema import Uncertain
 from emulator.scenario.words import Name
 from emulator.study.names import short_names, text_of
 from emulator.study.quantities import QUANTITIES
@@ -207,6 +208,10 @@ class Study(Params):
     claims: tuple[Claim, ...] = Field((), description="what is said of methods, and is to be judged")
     tune: Tune | None = Field(None, description="a key whose value is chosen for each variant and grid point")
     whatif: WhatIf | None = Field(None, description="worlds in which finished runs are replayed")
+    uncertain: Uncertain | None = Field(
+        None,
+        description="what is not known for sure about the world, for hfl certify; in place of what the scenario says",
+    )
 
     @model_validator(mode="after")
     def _of_something(self) -> Study:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from devices.profile import DeviceProfile, find_profile
+from devices.profile import DeviceProfile
 from emulator.rng import derive, stream
 from emulator.scenario.roster import Roster
 from emulator.scenario.topology_schema import MeasuredDevices, Topology
 from emulator.world.mixes import assign_from_mix
+from emulator.world.profiles import Profiles
 
 Floats = npt.NDArray[np.float64]
 
@@ -30,21 +31,21 @@ class Assigned:
 
 def client_devices(topology: Topology, roster: Roster, seed: int) -> Assigned:
     """A device for each client. Where its row or kind says it, that counts; all others are drawn as if nobody had said any."""
-    count, access_bps = len(roster.names), None
+    count, access_bps, known = len(roster.names), None, Profiles(topology)
     if isinstance(topology.devices, MeasuredDevices):
-        profiles, speeds, bandwidths = assign_from_mix(topology.devices, count, seed)
+        profiles, speeds, bandwidths = assign_from_mix(topology.devices, count, seed, known)
         access_bps = None if bandwidths is None else np.array(bandwidths)
         made_of = [(topology.devices.median, speed) for speed in speeds]
     else:
         made_of = [(name, 1.0) for name in assign_devices(topology.devices, count, seed)]
-        profiles = [find_profile(name) for name, _ in made_of]
+        profiles = [known[name] for name, _ in made_of]
     said: dict[int, str] = {}
     for kind, shares in roster.kind_devices.items():
         theirs = np.flatnonzero(roster.kind_of == kind).tolist()
         said |= zip(theirs, assign_devices(shares, len(theirs), derive(seed, "kind", kind)), strict=True)
     said |= {client: name for client, name in enumerate(roster.devices or ()) if name}
     for client, name in said.items():
-        profiles[client], made_of[client] = find_profile(name), (name, 1.0)
+        profiles[client], made_of[client] = known[name], (name, 1.0)
     faster: dict[tuple[int, float], DeviceProfile] = {}
     for client in [] if roster.speeds is None else np.flatnonzero(~np.isnan(roster.speeds)).tolist():
         device, speed = profiles[client], float(roster.speeds[client])  # type: ignore[index]

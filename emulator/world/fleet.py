@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from devices.profile import DeviceProfile, find_profile
+from devices.profile import DeviceProfile
 from emulator import ledger
 from emulator.scenario.link_schema import Imperfect, Jitter
 from emulator.scenario.roster import Each, at, roster_of
@@ -24,6 +24,7 @@ from emulator.scenario.server_tree import CLOUD as CLOUD
 from emulator.scenario.server_tree import EDGE as EDGE
 from emulator.scenario.topology_schema import Topology
 from emulator.world.assignments import client_devices
+from emulator.world.profiles import Profiles
 from emulator.world.sites import place
 
 if TYPE_CHECKING:
@@ -161,7 +162,8 @@ class Fleet:
         latencies = topology.links.latencies
         servers = self._homes[1:]
         self.sites = None if latencies is None else place(latencies, CLOUD, servers, seed)
-        self._devices = {server.name: find_profile(server.device) for server in roster.servers}
+        known = Profiles(topology)
+        self._devices = {server.name: known[server.device] for server in roster.servers}
 
     def standing(self, homes: Numbers) -> Fleet:
         """The same fleet with clients behind other servers: for each the place of its server in the roster."""

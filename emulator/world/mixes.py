@@ -5,16 +5,17 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from devices.profile import DeviceProfile, find_profile
+from devices.profile import DeviceProfile
 from emulator.rng import stream
 from emulator.scenario.contents import content
 from emulator.scenario.topology_schema import MeasuredDevices
+from emulator.world.profiles import Profiles
 from traces.content import DeviceMix
 from traces.step import Floats
 
 
 def assign_from_mix(
-    devices: MeasuredDevices, clients: int, seed: int
+    devices: MeasuredDevices, clients: int, seed: int, profiles: Profiles
 ) -> tuple[list[DeviceProfile], list[float], list[float] | None]:
     """A device for each client, how fast it is, and, where the mix is to give it, its access bandwidth (bit/s).
 
@@ -22,7 +23,7 @@ def assign_from_mix(
     object. Raises `InputError` with the scenario key where mix or profile cannot be read.
     """
     mix = content(devices.mix, devices.format, DeviceMix, "topology.devices", "mix")
-    median = find_profile(devices.median)
+    median = profiles[devices.median]
     kinds = assign_kinds(mix.shares, clients, stream(seed, "devices"))
     made = {k: median.faster(float(mix.relative_speeds[k]), mix.names[k]) for k in np.unique(kinds).tolist()}
     bandwidths = mix.bandwidth_bps[kinds].tolist() if devices.bandwidth and mix.bandwidth_bps is not None else None

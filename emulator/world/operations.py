@@ -74,6 +74,11 @@ class SecureAggregationParams(CurveParams):
         "secure-aggregation); without it, quadratic: the device's own curve, protocol: 'python-2022'",
         json_schema_extra=_named_constants,
     )
+    mask_element: Seconds | None = Field(
+        None,
+        description="seconds on one core of the Xeon that a number of a mask takes, in place of those of 'constants' (without "
+        "these, of 'python-2022', in place of the device's own curve too)",
+    )
 
     @field_validator("adversary")
     @classmethod
@@ -86,7 +91,7 @@ class SecureAggregationParams(CurveParams):
 
     def problems(self, scale: Scale) -> Iterable[tuple[str, str]]:
         """Constants that are not there, or that lack signatures."""
-        if self.constants is None:
+        if self.constants is None and self.mask_element is None:
             return
         try:
             _constants(self)
@@ -181,7 +186,7 @@ def _protocol(at: Meeting, params: SecureAggregationParams) -> OperationCost:
 
 def _curve_of_constants(at: Meeting, params: SecureAggregationParams) -> Terms | None:
     """The curve of the implementation that a scenario names, for the model at hand."""
-    if params.constants is None:
+    if params.constants is None and params.mask_element is None:
         return None
     from devices.secagg.cost import protocol_curve
 
@@ -196,6 +201,8 @@ def _constants(params: SecureAggregationParams) -> Constants:
 
     name = params.constants or DEFAULT
     constants = find_constants(name).constants
+    if params.mask_element is not None:
+        constants = constants.model_copy(update={"mask_element": params.mask_element})
     if params.adversary == "active" and (constants.sign is None or constants.verify is None):
         message = f"{name} has no 'sign' or no 'verify', which an active adversary asks for"
         raise InputError(f"{message}; measure again with 'hfl calibrate secure-aggregation'", f"{KEY}.constants")

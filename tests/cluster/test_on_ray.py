@@ -17,12 +17,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from certify import certify_samples
 from patience import PATIENCE_S
 from scenario.command import ended, started
 from study.study_samples import write_study
 from torch import nn
 
 from emulator import checkpoint, cluster, interruption
+from emulator.certify.certificate import Asked, Resources, certify
 from emulator.errors import HflError
 from emulator.learning.device import Place
 from emulator.learning.distillation import DistilJob, DistillationParams
@@ -238,3 +240,14 @@ def test_a_study_goes_through_a_lost_worker_and_an_interruption(two_workers: Non
         assert contents(out / run.name) == contents(tmp_path / "local" / run.name)
     assert not (out / ".seen-by").exists()
     assert Memo(tmp_path / "memo").stats()["evaluation"][0] >= 2 * 30
+
+
+@pytest.mark.timeout(300)
+def test_a_certificate_is_the_same_on_ray(two_workers: None, tmp_path: Path) -> None:
+    runs = [certify_samples.run(tmp_path, method) for method in ("group-fel", "hierfavg")]
+    found = certify_samples.gathered(runs)
+    asked = Asked("a", 12, base=0, tipping=False)
+    for name, resources in (("here", Resources(jobs=1)), ("ray", Resources(backend="ray"))):
+        certify(found, tmp_path / name, asked, resources)
+    for name in ("outcomes.parquet", "worlds.parquet", "curves.parquet", "certificate.yaml"):
+        assert (tmp_path / "ray" / name).read_bytes() == (tmp_path / "here" / name).read_bytes()

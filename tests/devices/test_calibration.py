@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from pathlib import Path
 
 import numpy as np
@@ -227,6 +228,8 @@ def test_a_profile_can_be_read_again(tmp_path: Path) -> None:
     assert profile.power == POWER
     assert profile.memory == 16 * 2**30
     assert (profile.efficiency.depthwise, profile.efficiency.recurrent) == (0.03912, 1)
+    assert profile.spread["speed"].relative == pytest.approx(0.05 * math.sqrt(math.pi / 2), abs=5e-4)
+    assert profile.spread["speed"].source == "the fit misses the measured times by 5.0% in the mean"
     curve = profile.group_operations["secure-aggregation"]
     assert (curve.a, curve.b, curve.c) == pytest.approx((0, 1.235e-3, 4.5e-8))
     assert (curve.parameters, curve.proportional) == (500, part)

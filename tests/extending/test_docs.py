@@ -220,6 +220,15 @@ def staleness(said: Sequence[str]) -> None:
     assert [found.function(tau, found.params(versions=2)) for tau in (0, 2, 4)] == [1.0, 0.5, 0.25]
 
 
+@of("Distribution")
+def distribution(said: Sequence[str]) -> None:
+    assert "pareto" in said[0]
+    found = extend.distributions["pareto"]
+    params = found.params.model_validate({"at": "2 Mbit/s", "shape": 1.0})
+    chosen = extend.distributions.choice("pareto", params)
+    assert np.allclose(chosen(np.array([0.0, 0.5, 0.75])), [2e6, 4e6, 8e6])
+
+
 @of("Split time and bipartition")
 def splitting(said: Sequence[str]) -> None:
     assert (load_run("split").clusters["reason"] == "split").any()

@@ -95,7 +95,7 @@ def test_every_required_section_is_asked_for(key: str, complaint: Complaint) -> 
     [
         key
         for key in Scenario.model_fields
-        if key not in ("name", "notes", "seed", "faults", "attacks", "privacy", "prices", "task")
+        if key not in ("name", "notes", "seed", "faults", "attacks", "privacy", "prices", "task", "uncertain")
     ],
 )
 @pytest.mark.parametrize("value", ["[1, 2]", "3", "", "true", "2024-01-31"])
