@@ -57,7 +57,7 @@ class ClockErrors:
 
     @property
     def round_error(self) -> tuple[float, float, float]:
-        """Of the rounds in both: mean error of their lengths, half of its 95 % interval, and the mean of the sizes of the errors."""
+        """Of the rounds in both: mean error of their lengths, half of its 95 % interval, and the mean absolute error."""
         known = self.rounds["error"].dropna()
         return (*mean_and_interval(known.tolist()), float(known.abs().mean()))
 
@@ -162,11 +162,12 @@ def _part(rows: pd.DataFrame) -> np.ndarray:
     """The phase of each row of a ledger: the clients' as `analysis.activity` has them; of servers, by hop, or computing."""
     of_client = rows["who"].astype(str).str.startswith("client-")
     kind, hop = rows["kind"].astype(str), rows["hop"].astype(str)
+    hops = hop.map(lambda name: _PART_OF_HOP.get(name, name.replace("-", " to ")))
     parts = np.select(
         [kind == TRANSFER, (kind == COMPUTE) & of_client, kind == COMPUTE, (kind == GROUP_OPERATION) & of_client],
-        [hop.map(lambda name: _PART_OF_HOP.get(name, name.replace("-", " to "))), "compute", "servers compute", "group operation"],
+        [hops, "compute", "servers compute", "group operation"],
         "group operation of servers",
-    )  # fmt: skip
+    )
     return np.asarray(parts, dtype=object)
 
 
@@ -255,8 +256,9 @@ def _arrivals(first: Run, second: Run) -> pd.DataFrame:
 
 
 def order(one: np.ndarray, other: np.ndarray) -> tuple[int, int, int, int, int, int]:
-    """How far two orders agree: pairs, of them in the same order and swapped, tied in the one and in the other; 1 if the first is the same.
+    """How far two orders agree: pairs; of them in the same order, and swapped; tied in the one, and in the other.
 
+    The last number is 1 where the first in the one is also first in the other (of several that are tied for it, one of them).
     Instants that are closer than `SAME_INSTANT` of the latest are tied.
     """
     from scipy.stats import kendalltau
@@ -315,7 +317,10 @@ def _totals(first: Run, second: Run) -> pd.DataFrame:
 
 
 def largest_difference(first: Run, second: Run) -> tuple[int, float]:
-    """Evaluations that both runs made, by round, and by how much the measure differs at most. Raises `InputError` without training."""
+    """How many evaluations both runs made (by round), and by how much the measure differs at most.
+
+    Raises `InputError` where a run is one without training, or the two are judged by different measures.
+    """
     check_trained((first, second))
     name = measure_of((first, second)).name
     judged = [run.metrics.groupby("round")[name].last() for run in (first, second)]

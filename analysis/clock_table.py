@@ -66,10 +66,23 @@ def _phases(errors: ClockErrors) -> TextTable:
 
 def _rounds(errors: ClockErrors) -> TextTable:
     one, other = errors.names
-    header = ("round", one, other, "error", "arrived in both", "in one alone", "same order", "Kendall's tau", "same first")
+    header = (
+        "round",
+        one,
+        other,
+        "error",
+        "arrived in both",
+        "in one alone",
+        "same order",
+        "Kendall's tau",
+        "same first",
+    )
     arrivals = {row["round"]: row for row in errors.arrivals.to_dict("records")}
     rows = [
-        (str(row["round"]), _time(row["first_s"]), _time(row["second_s"]), _error(row["error"]), *_arrived(arrivals.get(row["round"])))
+        (
+            str(row["round"]), _time(row["first_s"]), _time(row["second_s"]), _error(row["error"]),
+            *_arrived(arrivals.get(row["round"])),
+        )
         for row in errors.rounds.head(ROUNDS).to_dict("records")
     ]  # fmt: skip
     mean, half, absolute = errors.round_error
@@ -98,8 +111,8 @@ def _arrived(row: dict[str, Any] | None) -> tuple[str, ...]:
     if row is None:
         return (UNKNOWN,) * 5
     apart = row["same"] + row["swapped"]
-    order = f"{100 * row['same'] / apart:.1f} % of {apart:,.0f} pairs" if apart else "no pairs"
-    order += f", {row['tied']:,.0f} tied" if row["tied"] else ""
+    order = f"{100 * row['same'] / apart:.1f} % of {apart:,.0f} pairs" if apart else "" if row["tied"] else "no pairs"
+    order += f"{', ' if apart else 'all '}{row['tied']:,.0f} tied" if row["tied"] else ""
     tau = UNKNOWN if math.isnan(row["tau"]) else f"{row['tau']:.3f}"
     return (
         f"{row['matched']:,.0f}", f"{row['only_first'] + row['only_second']:,.0f}", order, tau,

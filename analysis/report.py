@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, ParamSpec
 
 from analysis import fleets, printed
 from analysis.claims import table_of
+from analysis.clock_errors import is_measured
 from analysis.differences import differences
 from analysis.figures import SeriesFigure, series_of
 from analysis.quantities import axis_named, bytes_text, cost_text, energy_text, time_text
@@ -71,10 +72,12 @@ class Section:
         return slug(self.title)
 
 
-def report(folders: Sequence[Path | str]) -> str:
+def report(folders: Sequence[Path | str], clock: bool = False) -> str:
     """The page about run folders, or about one study folder; runs that differ in their seed alone are shown together.
 
-    Raises `InputError` where a folder is neither, or damaged, or a study has no complete run.
+    Of two runs of which the second is measured, or with ``clock``, it also has the errors of the first one's clock. Raises
+    `InputError` where a folder is neither, or damaged, or a study has no complete run; with ``clock``, also as
+    `analysis.clock_table.of_two`.
     """
     import jinja2
 
@@ -99,13 +102,16 @@ def report(folders: Sequence[Path | str]) -> str:
         lstrip_blocks=True,
     )
     page = places.get_template(TEMPLATE)
-    sections = list(_sections(results, series, alone))
+    sections = list(_sections(results, series, alone, clock))
     return page.render(title=title, kind=kind, notes=notes, version=__version__, sections=sections)
 
 
-def _sections(results: StudyResults, series: Sequence[Series], alone: bool) -> Iterator[Section]:
-    trained = all(run.training for each in series for run in each.runs)
+def _sections(results: StudyResults, series: Sequence[Series], alone: bool, clock: bool) -> Iterator[Section]:
+    runs = [run for each in series for run in each.runs]
+    trained = all(run.training for run in runs)
     yield _summary(series, alone, trained)
+    if clock or ([is_measured(run) for run in runs] == [False, True] and runs[0].label == runs[1].label):
+        yield _clock(series, clock)
     if results.missing:
         yield _missing(results)
     if results.stated:
@@ -160,6 +166,25 @@ def _summary(series: Sequence[Series], alone: bool, trained: bool) -> Section:
         else (f"This run is not complete: {run.status}" + (f": {error}" if error else "."),)
     )
     return Section("Summary", texts=without, warnings=warnings, facts=tuple(facts))
+
+
+def _clock(series: Sequence[Series], asked: bool) -> Section:
+    """How far the clock of the first run is off the second's; where that was not asked for, or why it cannot be said."""
+    from analysis import clock_table
+    from analysis.plots import clock
+
+    try:
+        errors = clock_table.of_two(series)
+    except InputError as error:
+        if asked:
+            raise
+        return Section("Clock", texts=(error.message,))
+    one, other = errors.names
+    found = _Found([f"Errors are ({one} - {other}) / {other}: with a minus the {one} clock is too fast."])
+    caption = "Round 1 in both runs, client by client; how long each round lasted; and how far each phase is off."
+    found.draw(caption, True, clock.plot, errors)
+    tables = clock_table.printed(errors).sections
+    return Section("Clock", tuple(found.said), pictures=tuple(found.pictures), tables=tables)
 
 
 def _missing(results: StudyResults) -> Section:

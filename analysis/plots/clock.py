@@ -118,7 +118,9 @@ def _phases(box: Axes, errors: ClockErrors) -> None:
     shares = [0.0 if math.isnan(row["error"]) else 100 * row["error"] for row in rows]
     halves = [0.0 if math.isnan(row["ci95"]) or math.isnan(row["error"]) else 100 * row["ci95"] for row in rows]
     colours = [PART_COLOURS.get(row["phase"], OTHER_PHASES) for row in rows]
-    edges = ["#777777" if row["phase"] == activity.WAITING else colour for row, colour in zip(rows, colours, strict=True)]
+    edges = [
+        "#777777" if row["phase"] == activity.WAITING else colour for row, colour in zip(rows, colours, strict=True)
+    ]
     box.barh(list(places), shares, color=colours, edgecolor=edges, linewidth=0.6, height=0.65)
     box.errorbar(shares, list(places), xerr=halves, fmt="none", ecolor="black", elinewidth=0.8, capsize=2)
     box.axvline(0, color="black", linewidth=0.7)
