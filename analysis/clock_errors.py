@@ -135,7 +135,7 @@ def _frame(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
 
 
 def off(first: float, second: float) -> float:
-    """The relative error; 0 where both are 0, nan where the second alone is."""
+    """The relative error; 0 where both are 0, nan where the second alone is, or one is not known."""
     if second:
         return first / second - 1
     return math.nan if first else 0.0
@@ -271,7 +271,7 @@ def order(one: np.ndarray, other: np.ndarray) -> tuple[int, int, int, int, int, 
     apart = pairs - tied[0] - tied[1] + both  # tied in neither
     more = 0
     if pairs > tied[0] and pairs > tied[1]:
-        tau = float(kendalltau(places[0], places[1], method="asymptotic").statistic)
+        tau = float(kendalltau(places[0], places[1]).statistic)
         more = round(tau * math.sqrt((pairs - tied[0]) * (pairs - tied[1])))
     same = (apart + more) // 2
     first_too = bool(((places[0] == 0) & (places[1] == 0)).any()) if n else False

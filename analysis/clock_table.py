@@ -94,7 +94,7 @@ def _rounds(errors: ClockErrors) -> TextTable:
     left = len(errors.rounds) - ROUNDS
     cut = f"; the first {ROUNDS} of {len(errors.rounds)}" if left > 0 else ""
     title = (
-        f"Rounds, and the order in which clients' models came to their servers{cut}. A round's length is off by "
+        f"Rounds, and the order in which what clients sent came to their servers{cut}. A round's length is off by "
         f"{_share(absolute)} in the mean"
     )
     return TextTable(title, header, tuple(rows), (False, *(True for _ in header[1:])))
