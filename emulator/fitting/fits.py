@@ -1,0 +1,338 @@
+"""The fit: figures of devices, links and group operations with which the emulator charges what was measured.
+
+- Devices: effective speed and overhead of a batch, of each kind of device; and how many times as fast as its kind each client is.
+  Where all trainings have the same arithmetic in a batch, the two cannot be told apart: their ratio stays as the profile has it.
+- Group operations: the curve over sizes of groups, where there are at least `SIZES` of them; else one factor on what there is.
+- Links: bandwidth up and down and latency of each client (or each kind), and of all edges together. Where all transfers have about
+  the same size, latency stays as the scenario has it.
+
+Transfers are taken to be alone on their links, which those of clients are unless they share a cell.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from devices import robust
+from devices.profile import Curve, DeviceProfile, Terms
+from emulator.errors import InputError
+from emulator.fitting.base import Base, Floats
+from emulator.fitting.timings import BACKHAUL, BACKHAUL_DOWN, BACKHAUL_UP, DOWN, GROUP, TRAIN, UP
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+APART = 1.2  # by which factor arithmetic in a batch, or sizes of transfers, must differ to tell two figures apart
+SIZES = 3  # of groups that make a curve
+CURVES = {"secure-aggregation": ("secure-aggregation", "scaffold-secure-aggregation"), "backdoor-detection": ("backdoor-detection",) * 2}
+FASTEST_BPS, SLOWEST_BPS = 1e13, 1.0
+NOISE = 1e-3  # a share of what a transfer takes; a deviation below is none
+
+
+@dataclass(frozen=True)
+class DeviceFit:
+    """A kind of device. ``speeds`` are those of its clients as multiples of its own. Spreads are relative standard deviations."""
+
+    profile: DeviceProfile
+    speeds: dict[str, float]
+    trainings: int = 0
+    separate: bool = False  # whether speed and overhead of a batch were told apart
+    deviation: float = 0.0  # of single trainings
+    between_clients: float = 0.0
+    group_factor: float = 1.0
+    group_operations: int = 0
+    group_sizes: int = 0
+    group_deviation: float = 0.0
+    curve: str = ""  # the curve that was fitted as such, not by a factor
+
+    @property
+    def spread(self) -> dict[str, float]:
+        """How uncertain its figures are, by their names in a profile."""
+        speed = math.hypot(self.between_clients, self.deviation / math.sqrt(max(1, self.trainings)))
+        group = self.group_deviation / math.sqrt(max(1, self.group_operations))
+        found = {"effective_speed": speed if self.trainings else 0.0, "core_slowdown": group}
+        return {name: value for name, value in found.items() if value > 0}
+
+
+@dataclass(frozen=True)
+class LinkFit:
+    """A link: bandwidths as losses leave them, latency one way; ``deviation_s`` is that of single transfers."""
+
+    up_bps: float
+    down_bps: float
+    latency_s: float
+    transfers: int = 0
+    latency_fitted: bool = False
+    deviation_s: float = 0.0
+    deviation: float = 0.0
+    standard_errors: tuple[float, float, float] = (math.nan, math.nan, math.nan)  # relative; of the latency in seconds
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Everything that was fitted: devices by kind, links by client, and that of the edges to the cloud (None: as it was)."""
+
+    base: Base
+    devices: dict[str, DeviceFit]
+    links: dict[str, LinkFit]
+    backhaul: LinkFit | None = None
+    notes: tuple[str, ...] = field(default=())
+
+    def predict(self, timings: pd.DataFrame) -> Floats:
+        """The seconds that the emulator charges for each activity with these figures; nan where it knows nothing of it."""
+        found = np.full(len(timings), np.nan)
+        rows = timings.reset_index(drop=True)
+        for (phase, client), part in rows.groupby(["phase", "client"], sort=False):
+            found[part.index] = self._seconds(str(phase), str(client), part)
+        return found
+
+    def _seconds(self, phase: str, client: str, part: pd.DataFrame) -> Floats | float:
+        sizes = part["bytes"].to_numpy(dtype=np.int64)
+        if phase in BACKHAUL:
+            if self.backhaul is None:
+                return math.nan
+            rate = self.backhaul.up_bps if phase == BACKHAUL_UP else self.backhaul.down_bps
+            return self.base.transfer_s(sizes, rate, self.backhaul.latency_s)
+        if phase in (UP, DOWN):
+            link = self.links[client]
+            return self.base.transfer_s(sizes, link.up_bps if phase == UP else link.down_bps, link.latency_s)
+        kind = self.base.kind_of[client]
+        device, speed = self.devices[kind], self.devices[kind].speeds[client]
+        if phase == TRAIN:
+            flops, batches = self.base.work(kind, part)
+            return (flops / device.profile.effective_speed + batches * device.profile.batch_overhead) / speed
+        own = device.profile if speed == 1 else device.profile.faster(speed, device.profile.name)
+        return self.base.operation_s(own, client, part["group_size"].to_numpy(dtype=np.int64))
+
+
+def fit(base: Base, timings: pd.DataFrame, by_client: bool = True) -> Fit:
+    """Fits a world to measured activities. With ``by_client`` each client has a speed and a link of its own; else those of a kind
+    are alike.
+
+    Raises `InputError` where times do not grow with what was done.
+    """
+    notes: list[str] = []
+    devices = {}
+    for kind in base.kinds:
+        clients = [name for name in base.clients if base.kind_of[name] == kind]
+        rows = timings[timings["client"].isin(clients)]
+        trained = _device(base, kind, clients, rows[rows["phase"] == TRAIN], by_client, notes)
+        devices[kind] = _operations(base, kind, trained, rows[rows["phase"] == GROUP], notes)
+    links = dict(_links(base, timings[timings["phase"].isin((UP, DOWN))], by_client, notes))
+    backhaul = _backhaul(base, timings[timings["phase"].isin(BACKHAUL)], notes)
+    return Fit(base, devices, links, backhaul, tuple(dict.fromkeys(notes)))
+
+
+def _device(
+    base: Base, kind: str, clients: list[str], rows: pd.DataFrame, by_client: bool, notes: list[str]
+) -> DeviceFit:
+    profile = base.kinds[kind]
+    made_of = dict(zip(base.clients, base.fleet.assigned.made_of, strict=True))
+    if rows.empty:
+        notes.append(f"{kind}: nothing was trained on it; its speed stays as it is")
+        return DeviceFit(profile, {name: made_of[name][1] for name in clients})
+    seconds = rows["seconds"].to_numpy(dtype=float)
+    flops, batches = base.work(kind, rows)
+    whose = rows["client"].to_numpy()
+    dense = flops / batches
+    separate = bool(dense.max() > APART * dense.min())
+    ratio = profile.batch_overhead * profile.effective_speed  # FLOPs that take as long as the overhead of a batch
+    table = np.stack([flops, batches], axis=1) if separate else (flops + ratio * batches)[:, None]
+    speeds = dict.fromkeys(clients, 1.0)
+    for _ in range(100 if by_client else 1):
+        factors = np.array([speeds[name] for name in whose])
+        found = robust.linear(table, seconds * factors)
+        if not by_client:
+            break
+        predicted = table @ found.values
+        own = {name: 1 / float(robust.factor(seconds[whose == name], predicted[whose == name]).values[0]) for name in set(whose)}
+        middle = math.exp(math.fsum(math.log(v) for v in own.values()) / len(own))
+        before, speeds = speeds, speeds | {name: speed / middle for name, speed in own.items()}
+        if all(abs(speeds[name] / before[name] - 1) < 1e-12 for name in clients):
+            break
+    per_flop = float(found.values[0])
+    if per_flop <= 0:
+        raise InputError(f"{kind}: the times of its trainings do not grow with the arithmetic, so they give no speed")
+    overhead_s = float(found.values[1]) if separate else ratio * per_flop
+    errors = (table @ found.values) / (seconds * np.array([speeds[name] for name in whose])) - 1
+    if not separate:
+        notes.append(
+            f"{kind}: its trainings have the same arithmetic in a batch, so speed and overhead of a batch cannot be told apart; "
+            "their ratio stays as the profile has it"
+        )
+    unmeasured = [name for name in clients if name not in set(whose)]
+    if unmeasured and by_client:
+        notes.append(f"{kind}: {len(unmeasured)} of {len(clients)} clients trained nothing; they are as fast as the mean of the others")
+    fitted = profile.model_copy(update={"effective_speed": 1 / per_flop, "batch_overhead": overhead_s, "measured": ()})
+    fitted._name = profile.name
+    logs = [math.log(speeds[name]) for name in set(whose)]
+    return DeviceFit(
+        fitted, speeds, len(rows), separate, robust.deviation_of(errors) if len(errors) > 1 else 0.0,
+        float(np.std(logs, ddof=1)) if len(logs) > 1 and by_client else 0.0,
+    )  # fmt: skip
+
+
+def _operations(base: Base, kind: str, device: DeviceFit, rows: pd.DataFrame, notes: list[str]) -> DeviceFit:
+    """The device with what group operations take on it."""
+    from dataclasses import replace
+
+    if rows.empty or base.operation is None:
+        return device
+    seconds = rows["seconds"].to_numpy(dtype=float)
+    sizes = rows["group_size"].to_numpy(dtype=np.int64)
+    own = np.array([device.speeds[name] for name in rows["client"]])
+    client = rows["client"].iloc[0]
+    charged = base.operation_s(device.profile, client, sizes)
+    several = len(set(sizes.tolist()))
+    name = _curve_name(base)
+    if several >= SIZES and name in device.profile.group_operations:
+        found = robust.linear(np.stack([np.ones(len(sizes)), sizes, sizes**2.0], axis=1), seconds * own)
+        terms = dict(zip("abc", map(float, found.values), strict=True))
+        before = device.profile.group_operations[name]
+        curve = Curve.model_construct(**terms, parameters=base.workload.parameters, proportional=_share(before, base, terms))
+        profile = _with(device.profile, {"group_operations": {**device.profile.group_operations, name: curve}})
+        counts = {"group_operations": len(rows), "group_sizes": several, "group_deviation": found.deviation}
+        return replace(device, profile=profile, curve=name, **counts)
+    if not (charged > 0).all():
+        notes.append(f"{kind}: the scenario charges nothing for its group operation; what was measured of it stays unexplained")
+        return device
+    found = robust.factor(seconds * own, charged)
+    slower = float(found.values[0])
+    slowdown = device.profile.core_slowdown
+    update = {
+        "group_operations": {each: curve.faster(1 / slower) for each, curve in device.profile.group_operations.items()},
+        "core_slowdown": None if slowdown is None else slowdown * slower,
+    }
+    profile = _with(device.profile, update)
+    notes.append(f"{kind}: groups of fewer than {SIZES} sizes make no curve; its group operations take {slower:.3g} times as long")
+    return replace(
+        device, profile=profile, group_factor=slower, group_operations=len(rows), group_sizes=several,
+        group_deviation=found.deviation,
+    )  # fmt: skip
+
+
+def _curve_name(base: Base) -> str:
+    """The curve of a profile that the method's group operation reads; "" where it reads none, or several."""
+    assert base.operation is not None
+    params = base.operation.params
+    if getattr(params, "model", "quadratic") != "quadratic" or getattr(params, "constants", None) is not None:
+        return ""
+    if any(getattr(params, term, None) is not None for term in "abc"):
+        return ""
+    names = CURVES.get(base.operation.kind)
+    return names[base.vectors - 1] if names and base.vectors <= len(names) else ""
+
+
+def _share(before: Curve, base: Base, terms: dict[str, float]) -> Terms | None:
+    """What of a curve goes with the size of the model: the same share of each term as before."""
+    if before.parameters is None or before.proportional is None:
+        return None
+    whole, grown = before.of(base.workload.parameters), base.workload.parameters / before.parameters
+    shares = {
+        term: min(1.0, max(0.0, getattr(before.proportional, term) * grown / getattr(whole, term))) if getattr(whole, term) > 0 else 0.0
+        for term in terms
+    }  # fmt: skip
+    return Terms.model_construct(**{term: shares[term] * value for term, value in terms.items()})
+
+
+def _with(profile: DeviceProfile, update: dict[str, object]) -> DeviceProfile:
+    other = profile.model_copy(update=update)
+    other._name = profile.name
+    return other
+
+
+def _links(base: Base, rows: pd.DataFrame, by_client: bool, notes: list[str]) -> Iterator[tuple[str, LinkFit]]:
+    """The links of all clients."""
+    access, left = base.fleet.roster.access, 1 - base.fleet.roster.access.loss
+    loss = np.broadcast_to(np.asarray(left, dtype=float), len(base.clients))
+    known = {
+        name: LinkFit(*(float(np.broadcast_to(each, len(base.clients))[c]) for each in (
+            access.up_bps * loss, access.down_bps * loss, access.latency_s)))
+        for c, name in enumerate(base.clients)
+    }  # fmt: skip
+    groups = {name: [name] for name in base.clients} if by_client else {}
+    for name in [] if by_client else base.clients:
+        groups.setdefault(base.kind_of[name], []).append(name)
+    unmeasured = 0
+    for members in groups.values():
+        own = rows[rows["client"].isin(members)]
+        if own.empty:
+            unmeasured += len(members)
+            yield from ((name, known[name]) for name in members)
+            continue
+        found = _link(base, own, known[members[0]], (UP, DOWN), notes, "clients")
+        yield from ((name, found) for name in members)
+    if unmeasured:
+        notes.append(f"links: {unmeasured} of {len(base.clients)} clients sent and received nothing; theirs stay as they are")
+
+
+def _backhaul(base: Base, rows: pd.DataFrame, notes: list[str]) -> LinkFit | None:
+    """The link between the edges and the cloud, one for all."""
+    if rows.empty:
+        return None
+    kind = base.loaded.scenario.topology.links.backhaul
+    left = 1 - kind.loss
+    return _link(
+        base, rows, LinkFit(kind.up * left, kind.down * left, kind.latency), (BACKHAUL_UP, BACKHAUL_DOWN), notes, "edges"
+    )
+
+
+def _link(
+    base: Base, rows: pd.DataFrame, before: LinkFit, phases: tuple[str, str], notes: list[str], whose: str
+) -> LinkFit:
+    """One link by its transfers up and down."""
+    seconds = rows["seconds"].to_numpy(dtype=float)
+    sizes = rows["bytes"].to_numpy(dtype=np.int64)
+    up = (rows["phase"] == phases[0]).to_numpy()
+    told = any(len(each) and each.max() > APART * max(1, each.min()) for each in (sizes[up], sizes[~up]))
+    if not told:
+        notes.append(f"links of {whose}: transfers of one size do not tell latency from bandwidth; latency stays as the scenario has it")
+    fixed_s = min(before.latency_s, 0.9 * float(seconds.min()))
+    known_up, known_down = bool(up.any()), bool((~up).any())
+
+    def values_of(x: Floats) -> tuple[float, float, float]:
+        return math.exp(x[0]), math.exp(x[1]), float(x[2]) if told else fixed_s
+
+    def predict(x: Floats) -> Floats:
+        up_bps, down_bps, latency_s = values_of(x)
+        found = np.empty(len(seconds))
+        found[up] = base.transfer_s(sizes[up], up_bps, latency_s)
+        found[~up] = base.transfer_s(sizes[~up], down_bps, latency_s)
+        return found
+
+    guesses = [np.array([math.log(before.up_bps), math.log(before.down_bps), min(before.latency_s, float(seconds.min()))])]
+    largest = [max((8 * s / t for s, t in zip(sizes[m], seconds[m], strict=True)), default=1e6) for m in (up, ~up)]
+    guesses.append(np.array([math.log(2 * largest[0]), math.log(2 * largest[1]), 0.5 * float(seconds.min())]))
+    guesses.append(np.array([math.log(largest[0]), math.log(largest[1]), 0.0]))
+    low = np.array([math.log(SLOWEST_BPS), math.log(SLOWEST_BPS), 0.0])
+    high = np.array([math.log(FASTEST_BPS), math.log(FASTEST_BPS), max(float(seconds.max()), 1e-9)])
+    free = np.array([known_up, known_down, told])
+    start = guesses[0].copy()
+
+    def whole(part: Floats) -> Floats:
+        full = start.copy()
+        full[free] = part
+        return full
+
+    found = robust.fit(
+        _of(predict, whole), seconds, [guess[free] for guess in guesses], low[free], high[free]
+    )
+    errors_at = np.full(3, np.nan)
+    errors_at[free] = found.standard_errors
+    up_bps, down_bps, latency_s = values_of(whole(found.values))
+    off_s = found.errors * seconds
+    deviation_s = robust.deviation_of(off_s) if len(off_s) > 3 else 0.0
+    return LinkFit(
+        up_bps if known_up else before.up_bps, down_bps if known_down else before.down_bps, latency_s, len(rows), told,
+        deviation_s if deviation_s > NOISE * float(np.median(seconds)) else 0.0, found.deviation,
+        (float(errors_at[0]), float(errors_at[1]), float(errors_at[2])),
+    )  # fmt: skip
+
+
+def _of(predict: Callable[[Floats], Floats], whole: Callable[[Floats], Floats]) -> Callable[[Floats], Floats]:
+    return lambda part: predict(whole(part))
