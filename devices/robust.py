@@ -11,7 +11,8 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 _MAD = 1.4826  # a normal distribution's standard deviation in median absolute deviations
-_TUNING = 1.345  # residuals beyond so many standard deviations count less; of normal errors, 95 % of the information is kept
+_TUNING = 3.0  # residuals beyond so many standard deviations count less: waits of every day still draw the mean towards them
+_PASSES = 30
 _EXACT = 1e-9  # relative errors below are rounding
 
 
@@ -19,7 +20,8 @@ _EXACT = 1e-9  # relative errors below are rounding
 class Robust:
     """What was found: a value for each parameter and its standard error; ``deviation`` is that of the relative errors.
 
-    ``errors`` are (prediction - measurement) / measurement. A standard error is nan where the data do not determine it.
+    ``errors`` are (prediction - measurement) / prediction. A standard error is infinite where the data do not determine it,
+    and nan where there is nothing left to tell it by.
     """
 
     values: Floats
@@ -45,27 +47,28 @@ def fit(
 
     if not len(measured) or not (np.isfinite(measured).all() and (measured > 0).all()):
         raise ValueError("there must be at least one time, and all must be numbers greater than zero")
+    tolerances = {"xtol": 1e-14, "ftol": 1e-14, "gtol": 1e-14, "bounds": (low, high), "x_scale": "jac", "max_nfev": 500}
 
-    def relative(values: Floats) -> Floats:
-        return predict(values) / measured - 1
+    def against(expected: Floats) -> Callable[[Floats], Floats]:
+        return lambda values: (predict(values) - measured) / expected
 
-    tolerances = {"xtol": 1e-14, "ftol": 1e-14, "gtol": 1e-14, "bounds": (low, high), "x_scale": "jac"}
-    plain = min(
-        (least_squares(relative, np.clip(start, low, high), **tolerances, max_nfev=2000) for start in starts),
-        key=lambda found: found.cost,
+    found = min(
+        (least_squares(against(measured), np.clip(start, low, high), **tolerances) for start in starts),
+        key=lambda each: each.cost,
     )
-    # The scale is that of the errors of a fit that is robust itself: the plain one is drawn towards outliers.
-    found, scale = plain, _scale(plain.fun)
-    for _ in range(10):
+    # Errors are relative to what is expected: relative to what was measured, short times would count most. The scale, by which
+    # outliers are told, is that of the errors of a fit which is robust itself.
+    for _ in range(_PASSES):
+        before = found.x
+        errors = against(expected := np.maximum(predict(before), 1e-300))(before)
+        scale = _scale(errors)
         if scale <= _EXACT:
             break
-        found = least_squares(
-            relative, found.x, **tolerances, max_nfev=2000, loss="soft_l1", f_scale=_TUNING * scale
-        )
-        before, scale = scale, _scale(found.fun)
-        if abs(scale - before) <= 1e-3 * before:
+        found = least_squares(against(expected), before, **tolerances, loss="soft_l1", f_scale=_TUNING * scale)
+        if np.allclose(found.x, before, rtol=1e-6, atol=0):
             break
-    return Robust(found.x, _standard_errors(found.jac, found.fun, len(found.x)), found.fun, deviation_of(found.fun))
+    errors = against(np.maximum(predict(found.x), 1e-300))(found.x)
+    return Robust(found.x, _standard_errors(found.jac, errors, len(found.x)), errors, deviation_of(errors))
 
 
 def factor(measured: Floats, predicted: Floats) -> Robust:
@@ -99,12 +102,11 @@ def _standard_errors(jacobian: Floats, errors: Floats, count: int) -> Floats:
     freedom = len(errors) - count
     if freedom < 1:
         return np.full(count, np.nan)
+    found = np.full(count, np.inf)
     sizes = np.sqrt((jacobian**2).sum(axis=0))
-    if not (sizes > 0).all():
-        return np.full(count, np.nan)
-    scaled = jacobian / sizes
-    if np.linalg.cond(scaled) > 1e8:
-        return np.full(count, np.nan)
-    deviation = min(_scale(errors), float(np.sqrt((errors**2).sum() / freedom)))
-    found: Floats = deviation * np.sqrt(np.diag(np.linalg.inv(scaled.T @ scaled))) / sizes
+    told = sizes > 1e-9 * sizes.max(initial=0.0)
+    scaled = jacobian[:, told] / sizes[told]
+    if told.any() and np.linalg.cond(scaled) < 1e8:
+        deviation = min(_scale(errors), float(np.sqrt((errors**2).sum() / freedom)))
+        found[told] = deviation * np.sqrt(np.diag(np.linalg.inv(scaled.T @ scaled))) / sizes[told]
     return found

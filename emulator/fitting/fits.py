@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from devices import robust
 from devices.profile import Curve, DeviceProfile, Terms
@@ -31,6 +32,8 @@ APART = 1.2  # by which factor arithmetic in a batch, or sizes of transfers, mus
 SIZES = 3  # of groups that make a curve
 CURVES = {"secure-aggregation": ("secure-aggregation", "scaffold-secure-aggregation"), "backdoor-detection": ("backdoor-detection",) * 2}
 FASTEST_BPS, SLOWEST_BPS = 1e13, 1.0
+TRANSFERS = 4  # that tell a link
+VAGUE = 0.5  # the standard error of a bandwidth's logarithm beyond which it is not told
 NOISE = 1e-3  # a share of what a transfer takes; a deviation below is none
 
 
@@ -159,7 +162,7 @@ def _device(
     if per_flop <= 0:
         raise InputError(f"{kind}: the times of its trainings do not grow with the arithmetic, so they give no speed")
     overhead_s = float(found.values[1]) if separate else ratio * per_flop
-    errors = (table @ found.values) / (seconds * np.array([speeds[name] for name in whose])) - 1
+    errors = 1 - seconds * np.array([speeds[name] for name in whose]) / (table @ found.values)
     if not separate:
         notes.append(
             f"{kind}: its trainings have the same arithmetic in a batch, so speed and overhead of a batch cannot be told apart; "
@@ -261,19 +264,19 @@ def _links(base: Base, rows: pd.DataFrame, by_client: bool, notes: list[str]) ->
     unmeasured = 0
     for members in groups.values():
         own = rows[rows["client"].isin(members)]
-        if own.empty:
+        if len(own) < TRANSFERS:
             unmeasured += len(members)
             yield from ((name, known[name]) for name in members)
             continue
         found = _link(base, own, known[members[0]], (UP, DOWN), notes, "clients")
         yield from ((name, found) for name in members)
     if unmeasured:
-        notes.append(f"links: {unmeasured} of {len(base.clients)} clients sent and received nothing; theirs stay as they are")
+        notes.append(f"links: {unmeasured} of {len(base.clients)} clients sent and received less than {TRANSFERS} times; theirs stay as they are")
 
 
 def _backhaul(base: Base, rows: pd.DataFrame, notes: list[str]) -> LinkFit | None:
     """The link between the edges and the cloud, one for all."""
-    if rows.empty:
+    if len(rows) < TRANSFERS:
         return None
     kind = base.loaded.scenario.topology.links.backhaul
     left = 1 - kind.loss
@@ -313,25 +316,36 @@ def _link(
     high = np.array([math.log(FASTEST_BPS), math.log(FASTEST_BPS), max(float(seconds.max()), 1e-9)])
     free = np.array([known_up, known_down, told])
     start = guesses[0].copy()
+    while True:
+        whole = _filled(start, free.copy())
+        found = robust.fit(_of(predict, whole), seconds, [guess[free] for guess in guesses], low[free], high[free])
+        errors_at = np.full(3, np.nan)
+        errors_at[free] = found.standard_errors
+        # Of a bandwidth that nobody can tell within a factor or two, the scenario knows more.
+        worst = int(np.argmax(np.where(free[:2], errors_at[:2], -1.0)))
+        if not errors_at[worst] > VAGUE or free.sum() == 1:
+            break
+        notes.append(f"links of {whose}: where their transfers do not tell a bandwidth, it stays as the scenario has it")
+        free[worst] = False
+    up_bps, down_bps, latency_s = values_of(whole(found.values))
+    off_s = found.errors * predict(whole(found.values))
+    deviation_s = float(np.std(off_s)) if len(off_s) > 3 else 0.0
+    return LinkFit(
+        up_bps if known_up else before.up_bps, down_bps if known_down else before.down_bps, latency_s, len(rows), told,
+        deviation_s if deviation_s > NOISE * float(np.median(seconds)) else 0.0, found.deviation,
+        (float(errors_at[0]), float(errors_at[1]), float(errors_at[2])),
+    )  # fmt: skip
+
+
+def _filled(start: Floats, free: npt.NDArray[np.bool_]) -> Callable[[Floats], Floats]:
+    """A function that puts the parameters which are fitted among those that are not."""
 
     def whole(part: Floats) -> Floats:
         full = start.copy()
         full[free] = part
         return full
 
-    found = robust.fit(
-        _of(predict, whole), seconds, [guess[free] for guess in guesses], low[free], high[free]
-    )
-    errors_at = np.full(3, np.nan)
-    errors_at[free] = found.standard_errors
-    up_bps, down_bps, latency_s = values_of(whole(found.values))
-    off_s = found.errors * seconds
-    deviation_s = robust.deviation_of(off_s) if len(off_s) > 3 else 0.0
-    return LinkFit(
-        up_bps if known_up else before.up_bps, down_bps if known_down else before.down_bps, latency_s, len(rows), told,
-        deviation_s if deviation_s > NOISE * float(np.median(seconds)) else 0.0, found.deviation,
-        (float(errors_at[0]), float(errors_at[1]), float(errors_at[2])),
-    )  # fmt: skip
+    return whole
 
 
 def _of(predict: Callable[[Floats], Floats], whole: Callable[[Floats], Floats]) -> Callable[[Floats], Floats]:
