@@ -11,7 +11,9 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 _MAD = 1.4826  # a normal distribution's standard deviation in median absolute deviations
-_TUNING = 3.0  # residuals beyond so many standard deviations count less: waits of every day still draw the mean towards them
+_TUNING = (
+    3.0  # residuals beyond so many standard deviations count less: waits of every day still draw the mean towards them
+)
 _PASSES = 30
 _EXACT = 1e-9  # relative errors below are rounding
 

@@ -19,6 +19,7 @@ from rich.markup import escape
 from emulator import interruption, plugins
 from emulator.cli import (  # noqa: F401 (they register their commands)
     calibrate,
+    calibrate_from,
     choosing,
     comparing,
     distilling,

@@ -90,7 +90,9 @@ def base_of(loaded: Loaded, memo: Memo) -> Base:
     with loaded.locating():
         fleet = Fleet(scenario.topology, scenario.seed)
         if fleet.assigned.access_bps is not None:
-            raise InputError("bandwidths of a mix of devices cannot be fitted; give clients in a file", "topology.devices")
+            raise InputError(
+                "bandwidths of a mix of devices cannot be fitted; give clients in a file", "topology.devices"
+            )
         lab = TimingLab(scenario, RunMemory(memo))
         found = list(choices(scenario.method))
         local = next((each for _, each in found if isinstance(each, LocalRuleChoice)), None)

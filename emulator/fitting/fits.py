@@ -30,8 +30,12 @@ if TYPE_CHECKING:
 
 APART = 1.2  # by which factor arithmetic in a batch, or sizes of transfers, must differ to tell two figures apart
 SIZES = 3  # of groups that make a curve
-CURVES = {"secure-aggregation": ("secure-aggregation", "scaffold-secure-aggregation"), "backdoor-detection": ("backdoor-detection",) * 2}
+CURVES = {
+    "secure-aggregation": ("secure-aggregation", "scaffold-secure-aggregation"),
+    "backdoor-detection": ("backdoor-detection",) * 2,
+}
 FASTEST_BPS, SLOWEST_BPS = 1e13, 1.0
+NO_SPREAD = 1e-6  # a relative deviation that is rounding
 TRANSFERS = 4  # that tell a link
 VAGUE = 0.5  # the standard error of a bandwidth's logarithm beyond which it is not told
 NOISE = 1e-3  # a share of what a transfer takes; a deviation below is none
@@ -58,8 +62,10 @@ class DeviceFit:
         """How uncertain its figures are, by their names in a profile."""
         speed = math.hypot(self.between_clients, self.deviation / math.sqrt(max(1, self.trainings)))
         group = self.group_deviation / math.sqrt(max(1, self.group_operations))
-        found = {"effective_speed": speed if self.trainings else 0.0, "core_slowdown": group}
-        return {name: value for name, value in found.items() if value > 0}
+        found = {"effective_speed": speed if self.trainings else 0.0}
+        if self.profile.core_slowdown is not None and not self.curve:
+            found["core_slowdown"] = group
+        return {name: value for name, value in found.items() if value > NO_SPREAD}
 
 
 @dataclass(frozen=True)
@@ -153,7 +159,10 @@ def _device(
         if not by_client:
             break
         predicted = table @ found.values
-        own = {name: 1 / float(robust.factor(seconds[whose == name], predicted[whose == name]).values[0]) for name in set(whose)}
+        own = {
+            name: 1 / float(robust.factor(seconds[whose == name], predicted[whose == name]).values[0])
+            for name in set(whose)
+        }
         middle = math.exp(math.fsum(math.log(v) for v in own.values()) / len(own))
         before, speeds = speeds, speeds | {name: speed / middle for name, speed in own.items()}
         if all(abs(speeds[name] / before[name] - 1) < 1e-12 for name in clients):
@@ -170,7 +179,9 @@ def _device(
         )
     unmeasured = [name for name in clients if name not in set(whose)]
     if unmeasured and by_client:
-        notes.append(f"{kind}: {len(unmeasured)} of {len(clients)} clients trained nothing; they are as fast as the mean of the others")
+        notes.append(
+            f"{kind}: {len(unmeasured)} of {len(clients)} clients trained nothing; they are as fast as the mean of the others"
+        )
     fitted = profile.model_copy(update={"effective_speed": 1 / per_flop, "batch_overhead": overhead_s, "measured": ()})
     fitted._name = profile.name
     logs = [math.log(speeds[name]) for name in set(whose)]
@@ -197,12 +208,16 @@ def _operations(base: Base, kind: str, device: DeviceFit, rows: pd.DataFrame, no
         found = robust.linear(np.stack([np.ones(len(sizes)), sizes, sizes**2.0], axis=1), seconds * own)
         terms = dict(zip("abc", map(float, found.values), strict=True))
         before = device.profile.group_operations[name]
-        curve = Curve.model_construct(**terms, parameters=base.workload.parameters, proportional=_share(before, base, terms))
+        curve = Curve.model_construct(
+            **terms, parameters=base.workload.parameters, proportional=_share(before, base, terms)
+        )
         profile = _with(device.profile, {"group_operations": {**device.profile.group_operations, name: curve}})
         counts = {"group_operations": len(rows), "group_sizes": several, "group_deviation": found.deviation}
         return replace(device, profile=profile, curve=name, **counts)
     if not (charged > 0).all():
-        notes.append(f"{kind}: the scenario charges nothing for its group operation; what was measured of it stays unexplained")
+        notes.append(
+            f"{kind}: the scenario charges nothing for its group operation; what was measured of it stays unexplained"
+        )
         return device
     found = robust.factor(seconds * own, charged)
     slower = float(found.values[0])
@@ -212,7 +227,9 @@ def _operations(base: Base, kind: str, device: DeviceFit, rows: pd.DataFrame, no
         "core_slowdown": None if slowdown is None else slowdown * slower,
     }
     profile = _with(device.profile, update)
-    notes.append(f"{kind}: groups of fewer than {SIZES} sizes make no curve; its group operations take {slower:.3g} times as long")
+    notes.append(
+        f"{kind}: groups of fewer than {SIZES} sizes make no curve; its group operations take {slower:.3g} times as long"
+    )
     return replace(
         device, profile=profile, group_factor=slower, group_operations=len(rows), group_sizes=several,
         group_deviation=found.deviation,
@@ -271,7 +288,9 @@ def _links(base: Base, rows: pd.DataFrame, by_client: bool, notes: list[str]) ->
         found = _link(base, own, known[members[0]], (UP, DOWN), notes, "clients")
         yield from ((name, found) for name in members)
     if unmeasured:
-        notes.append(f"links: {unmeasured} of {len(base.clients)} clients sent and received less than {TRANSFERS} times; theirs stay as they are")
+        notes.append(
+            f"links: {unmeasured} of {len(base.clients)} clients sent and received less than {TRANSFERS} times; theirs stay as they are"
+        )
 
 
 def _backhaul(base: Base, rows: pd.DataFrame, notes: list[str]) -> LinkFit | None:
@@ -281,7 +300,12 @@ def _backhaul(base: Base, rows: pd.DataFrame, notes: list[str]) -> LinkFit | Non
     kind = base.loaded.scenario.topology.links.backhaul
     left = 1 - kind.loss
     return _link(
-        base, rows, LinkFit(kind.up * left, kind.down * left, kind.latency), (BACKHAUL_UP, BACKHAUL_DOWN), notes, "edges"
+        base,
+        rows,
+        LinkFit(kind.up * left, kind.down * left, kind.latency),
+        (BACKHAUL_UP, BACKHAUL_DOWN),
+        notes,
+        "edges",
     )
 
 
@@ -294,7 +318,9 @@ def _link(
     up = (rows["phase"] == phases[0]).to_numpy()
     told = any(len(each) and each.max() > APART * max(1, each.min()) for each in (sizes[up], sizes[~up]))
     if not told:
-        notes.append(f"links of {whose}: transfers of one size do not tell latency from bandwidth; latency stays as the scenario has it")
+        notes.append(
+            f"links of {whose}: transfers of one size do not tell latency from bandwidth; latency stays as the scenario has it"
+        )
     fixed_s = min(before.latency_s, 0.9 * float(seconds.min()))
     known_up, known_down = bool(up.any()), bool((~up).any())
 
@@ -308,7 +334,9 @@ def _link(
         found[~up] = base.transfer_s(sizes[~up], down_bps, latency_s)
         return found
 
-    guesses = [np.array([math.log(before.up_bps), math.log(before.down_bps), min(before.latency_s, float(seconds.min()))])]
+    guesses = [
+        np.array([math.log(before.up_bps), math.log(before.down_bps), min(before.latency_s, float(seconds.min()))])
+    ]
     largest = [max((8 * s / t for s, t in zip(sizes[m], seconds[m], strict=True)), default=1e6) for m in (up, ~up)]
     guesses.append(np.array([math.log(2 * largest[0]), math.log(2 * largest[1]), 0.5 * float(seconds.min())]))
     guesses.append(np.array([math.log(largest[0]), math.log(largest[1]), 0.0]))
@@ -325,7 +353,9 @@ def _link(
         worst = int(np.argmax(np.where(free[:2], errors_at[:2], -1.0)))
         if not errors_at[worst] > VAGUE or free.sum() == 1:
             break
-        notes.append(f"links of {whose}: where their transfers do not tell a bandwidth, it stays as the scenario has it")
+        notes.append(
+            f"links of {whose}: where their transfers do not tell a bandwidth, it stays as the scenario has it"
+        )
         free[worst] = False
     up_bps, down_bps, latency_s = values_of(whole(found.values))
     off_s = found.errors * predict(whole(found.values))
