@@ -20,6 +20,7 @@ from emulator import interruption, plugins
 from emulator.cli import (  # noqa: F401 (they register their commands)
     calibrate,
     calibrate_from,
+    calibrate_links,
     choosing,
     comparing,
     distilling,
