@@ -4,9 +4,9 @@ One end serves (`serve`), the other measures (`measure`). The two say first whic
 authentication: whoever reaches the port can have at most `SESSION_BYTES` sent to or taken from it, in at most `SESSION_S`. One
 measurement at a time, so that two do not measure each other.
 
-After the greeting the measuring end sends commands of nine bytes, a letter and a number: ``P`` is answered by the same bytes; ``U``
-is followed by so many bytes, which are answered with the nanoseconds between the first and the last of them; ``D`` asks for so
-many bytes; ``Q`` ends it.
+After the greeting the measuring end sends commands of nine bytes, a letter and a number: ``P`` is answered by the same bytes;
+``U`` is followed by so many bytes, which are answered with the nanoseconds between the first and the last of them; ``D`` asks
+for so many bytes; ``Q`` ends it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class Path:
-    """What was measured of a path. ``trips_s`` are round-trip times of a few bytes; ``sent_bytes`` went over it in both directions."""
+    """What was measured of a path. ``trips_s`` are round-trip times of a few bytes; ``sent_bytes`` went over it in all."""
 
     trips_s: tuple[float, ...]
     up: Rate
@@ -213,7 +213,8 @@ def measure(
     except (ConnectionRefusedError, TimeoutError, OverflowError) as error:
         why = "no answer" if isinstance(error, TimeoutError) else "nobody serves there"
         raise InputError(
-            f"{host}:{port}: {why}; run 'hfl calibrate links --serve --port {port}' at the other end, and let it through firewalls"
+            f"{host}:{port}: {why}; run 'hfl calibrate links --serve --port {port}' at the other end, and let it through "
+            "firewalls"
         ) from None
     except OSError as error:
         raise InputError(f"{host}:{port} cannot be reached: {error.strerror or error}") from None
@@ -221,7 +222,7 @@ def measure(
         talk = _Talk(connection, time.monotonic() + 3 * seconds + PATIENCE_S)
         try:
             _greet(talk, f"{host}:{port}")
-            trips = tuple(_trips(talk, min(PINGS, 50), seconds / 5))
+            trips = tuple(_trips(talk, PINGS, seconds / 5))
             share_s, share_bytes = 0.4 * seconds, most_bytes // 2
             up = _rate(lambda size: _up_s(talk, size), share_s, share_bytes, repeats)
             down = _rate(lambda size: _down_s(talk, size), share_s, share_bytes, repeats)
@@ -239,7 +240,8 @@ def _greet(talk: _Talk, where: str) -> None:
         answer = talk.receive(len(_MAGIC) + 2)
     except TimeoutError:
         raise InputError(
-            f"{where} takes connections and does not answer: another measurement is going on, or it is no 'hfl calibrate links --serve'"
+            f"{where} takes connections and does not answer: another measurement is going on, or it is no 'hfl calibrate links "
+            "--serve'"
         ) from None
     except ConnectionResetError:
         answer = b""

@@ -14,8 +14,6 @@ from emulator.errors import InputError
 from emulator.files import write_text
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from emulator.fitting.fits import Fit
 
 HELD_OUT = "held-out.csv"
@@ -72,6 +70,8 @@ def from_(
         rounds = int((lasted.index > 0).sum())
         said = f"the {'measured' if run.manifest.get('clock') == 'measured' else 'emulated'} run '{run.folder.resolve().name}'"
     else:
+        if not source.exists():
+            raise InputError(f"there is no folder and no file '{source}'")
         if scenario is None:
             raise InputError(f"'{source}' is no run folder; of a file of timings, say which scenario with --scenario")
         base = base_of(load(scenario, changes or []), kept)

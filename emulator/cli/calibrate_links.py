@@ -22,24 +22,32 @@ if TYPE_CHECKING:
     from devices.path_probe import Rate
 
 LITTLE = 0.05  # a share of the latency; a jitter below is left out
-FRAME_BYTES, PAYLOAD_BYTES = 1514, 1448  # of Ethernet and of TCP, as the transport `tcp` has them
 MOST = "2 GB"
 
 
 @commands.command()
 def links(
     host: Annotated[str | None, typer.Argument(metavar="[HOST]", help="Where the other end serves.")] = None,
-    serve: Annotated[bool, typer.Option("--serve", help="Be the other end: let others measure the path to here.")] = False,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The TCP port. With --serve, 0 takes any.")] = path_probe.PORT,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Be the other end: let others measure the path to here.")
+    ] = False,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="The TCP port. With --serve, 0 takes any.")
+    ] = path_probe.PORT,
     address: Annotated[
         str, typer.Option(metavar="ADDR", help="With --serve: the address to listen at. (default: all of this host)")
     ] = "",
     minutes: Annotated[float, typer.Option(min=0.01, max=10_000, help="With --serve: for how long.")] = 60.0,
     seconds: Annotated[float, typer.Option(min=1, max=90, help="About how long to measure.")] = 10.0,
-    most: Annotated[str, typer.Option(metavar="SIZE", help=f"The most to send in both directions; at most {MOST}.")] = "100 MB",
-    kind: Annotated[Literal["access", "backhaul"], typer.Option(help="Which links of a scenario these are.")] = "access",
+    most: Annotated[
+        str, typer.Option(metavar="SIZE", help=f"The most to send in both directions; at most {MOST}.")
+    ] = "100 MB",
+    kind: Annotated[
+        Literal["access", "backhaul"], typer.Option(help="Which links of a scenario these are.")
+    ] = "access",
     file: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Write the YAML here, for --set @FILE. (default: print it)")
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Write the YAML here, for --set @FILE. (default: print it)"),
     ] = None,
     overwrite: OverwriteOption = False,
 ) -> None:
@@ -72,14 +80,19 @@ def links(
 
 def _serve(port: int, address: str, minutes: float) -> None:
     def ready(taken: int) -> None:
-        err.print(f"serving on port {taken} for {minutes:g} min; at the other end: hfl calibrate links THIS-HOST --port {taken}")
+        err.print(
+            f"serving on port {taken} for {minutes:g} min; at the other end: hfl calibrate links THIS-HOST --port {taken}"
+        )
 
     path_probe.serve(port, address, 60 * minutes, ready, lambda line: err.print(line, markup=False))
 
 
 def as_yaml(found: Measured, kind: str, where: str) -> str:
     """What was measured as the links of a scenario. Bandwidths are those on the wire: what was sent, and its headers."""
-    headers = FRAME_BYTES / PAYLOAD_BYTES
+    from emulator.world.transports import TcpParams
+
+    tcp = TcpParams()
+    headers = tcp.frame / tcp.payload
     link: dict[str, Any] = {
         "up": _rate(found.up.bps * headers), "down": _rate(found.down.bps * headers), "latency": _time(found.latency_s),
     }  # fmt: skip
@@ -88,7 +101,7 @@ def as_yaml(found: Measured, kind: str, where: str) -> str:
     trips = sorted(found.trips_s)
     lines = (
         f"Measured to {where} with 'hfl calibrate links', {found.sent_bytes:,} bytes; up is towards it.",
-        f"up: {_spread(found.up)}; down: {_spread(found.down)}. Both with {headers - 1:.1%} of headers, as the transport 'tcp' counts them.",
+        f"up: {_spread(found.up)}; down: {_spread(found.down)}. Both with {headers - 1:.1%} of headers, as 'tcp' counts them.",
         f"latency: half of the shortest of {len(trips)} round trips; their median {_time(trips[len(trips) // 2])}, the longest "
         f"{_time(trips[-1])}.",
     )

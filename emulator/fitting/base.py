@@ -19,7 +19,7 @@ from emulator.learning.timing import TimingLab
 from emulator.registry import choices
 from emulator.scenario import Loaded
 from emulator.world.carriage import Carriage
-from emulator.world.fleet import CLOUD, Fleet
+from emulator.world.fleet import Fleet
 from emulator.world.workload import Workload
 
 if TYPE_CHECKING:
@@ -32,8 +32,7 @@ Floats = npt.NDArray[np.float64]
 class Base:
     """A scenario's world before it is fitted: its clients with their devices and links, and what they do.
 
-    ``kinds`` are the clients' profiles by name, ``kind_of`` the name of each client's. ``overhead_s`` is that of a transfer beside
-    its latency.
+    ``kinds`` are the clients' profiles by name, ``kind_of`` the name of each client's.
     """
 
     loaded: Loaded
@@ -93,6 +92,12 @@ def base_of(loaded: Loaded, memo: Memo) -> Base:
             raise InputError(
                 "bandwidths of a mix of devices cannot be fitted; give clients in a file", "topology.devices"
             )
+        for key, trace in (
+            ("links.access.trace", scenario.topology.links.access.trace),
+            ("speed", scenario.topology.speed),
+        ):
+            if trace is not None:
+                raise InputError("what follows a trace cannot be fitted; take the trace out", f"topology.{key}")
         lab = TimingLab(scenario, RunMemory(memo))
         found = list(choices(scenario.method))
         local = next((each for _, each in found if isinstance(each, LocalRuleChoice)), None)
@@ -106,6 +111,3 @@ def base_of(loaded: Loaded, memo: Memo) -> Base:
         loaded, fleet, workload, int(local.params.batch_size), rule.step_flops, operation, rule.vectors,
         Carriage(scenario.topology.transport(), scenario.seed), {kind: find_profile(kind) for kind in kind_of.values()}, kind_of,
     )  # fmt: skip
-
-
-__all__ = ["CLOUD", "Base", "Floats", "base_of"]

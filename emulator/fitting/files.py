@@ -1,4 +1,4 @@
-"""A fit as files: a profile for each kind of device, the clients' devices and links, and the changes to a scenario that name them."""
+"""A fit as files: a profile for each kind of device, the clients' devices and links, and changes to a scenario that name them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from devices.profile import DeviceProfile
 from emulator import yamlfile
 from emulator.files import slug, write_text
 from emulator.fitting.fits import DeviceFit, Fit
+from emulator.fitting.links import LinkFit
 from emulator.scenario.fleet_table import write_table
 from emulator.units import RATE, SPEED, TIME, Dimension
 from emulator.world.fleet_columns import client_columns
 
+LINK = ("up", "down", "latency", "jitter", "jitter_kind", "overhead", "loss")  # columns
 OVERLAY, FLEET = "overlay.yaml", "fleet.csv"
 _UNITS = {
     SPEED: ("TFLOP/s", "GFLOP/s", "MFLOP/s", "FLOP/s"),
@@ -23,7 +25,7 @@ _UNITS = {
 
 
 def write(fit: Fit, folder: Path, source: str) -> list[Path]:
-    """Writes the files of a fit into a folder; ``source`` says to what it was fitted. Returns them, the changes (`OVERLAY`) first.
+    """Writes the files of a fit to ``source`` into a folder and returns them, the changes (`OVERLAY`) first.
 
     The changes name the other files as ``folder`` does, so a relative folder counts from where ``hfl`` is started.
     """
@@ -36,14 +38,16 @@ def write(fit: Fit, folder: Path, source: str) -> list[Path]:
         write_text(profiles[kind], profile_text(device, source))
     write_table(folder / FLEET, _clients(fit, profiles))
     topology: dict[str, Any] = {"clients": None, "total": None, "fleet": str(folder / FLEET)}
+    links = fit.base.loaded.scenario.topology.links
+    if links.access.jitter is not None:  # the clients' rows say which have some
+        topology["links"] = {"access": {"jitter": None}}
     if fit.backhaul is not None:
-        left = 1 - fit.base.loaded.scenario.topology.links.backhaul.loss
-        topology["links"] = {
-            "backhaul": {
+        left = 1 - links.backhaul.loss
+        topology.setdefault("links", {})["backhaul"] = {
                 "up": quantity(RATE, fit.backhaul.up_bps / left), "down": quantity(RATE, fit.backhaul.down_bps / left),
                 "latency": quantity(TIME, fit.backhaul.latency_s),
-            }
-        }  # fmt: skip
+                "overhead": 0,
+            }  # fmt: skip
     heading = f"# Fitted to {source}.\n# Put it over the scenario: hfl run SCENARIO --set @{folder / OVERLAY}\n"
     write_text(folder / OVERLAY, heading + yamlfile.dump({"topology": topology}))
     return [folder / OVERLAY, folder / FLEET, *profiles.values()]
@@ -77,7 +81,7 @@ def _found(device: DeviceFit, source: str) -> str:
     told = (
         "speed and overhead of a batch" if device.separate else "speed (its ratio to the overhead of a batch as it was)"
     )
-    text = f"Fitted to {source}: {told} to {device.trainings} trainings, off by {100 * device.deviation:.2g} % (standard deviation)"
+    text = f"Fitted to {source}: {told} to {device.trainings} trainings, off by {100 * device.deviation:.2g} %"
     if len(device.speeds) > 1:
         text += f"; {len(device.speeds)} clients, whose speeds differ by {100 * device.between_clients:.2g} %"
     if device.curve:
@@ -98,20 +102,37 @@ def _clients(fit: Fit, profiles: dict[str, Path]) -> dict[str, list[str]]:
     """The columns of the fleet's file: as the clients were, with what was fitted in place of what they had."""
     base = fit.base
     names = base.clients
-    columns = {name: cells for name, cells in client_columns(base.fleet).items() if not name.startswith("jitter")}
-    loss = [float(cell or 0) for cell in columns.get("loss", [""] * len(names))]
-    links = [fit.links[name] for name in names]
+    columns = client_columns(base.fleet)
+    before = {name: columns.get(name, [""] * len(names)) for name in LINK}
     columns["device"] = [str(profiles[base.kind_of[name]]) for name in names]
-    speeds = [fit.devices[base.kind_of[name]].speeds[name] for name in names]
-    columns["speed"] = [f"{speed:.6g}" for speed in speeds]
-    columns["up"] = [quantity(RATE, link.up_bps / (1 - lost)) for link, lost in zip(links, loss, strict=True)]
-    columns["down"] = [quantity(RATE, link.down_bps / (1 - lost)) for link, lost in zip(links, loss, strict=True)]
-    columns["latency"] = [quantity(TIME, link.latency_s) for link in links]
-    columns.pop("overhead", None)  # which is part of the latency that was fitted
-    if any(link.deviation_s for link in links):
-        columns["jitter"] = [quantity(TIME, link.deviation_s) if link.deviation_s else "" for link in links]
-        columns["jitter_kind"] = ["normal" if link.deviation_s else "" for link in links]
+    columns["speed"] = [f"{fit.devices[base.kind_of[name]].speeds[name]:.6g}" for name in names]
+    rows = [
+        _link(fit.links[name], {column: before[column][c] for column in LINK}) if fit.links[name].transfers else
+        {column: before[column][c] for column in LINK}
+        for c, name in enumerate(names)
+    ]  # fmt: skip
+    for column in LINK:
+        cells = [row[column] for row in rows]
+        if any(cells):
+            columns[column] = cells
+        else:
+            columns.pop(column, None)
     return columns
+
+
+def _link(link: LinkFit, before: dict[str, str]) -> dict[str, str]:
+    """The cells of a link that was fitted. What it took as overhead is part of the latency that was fitted."""
+    left = 1 - float(before["loss"] or 0)
+    beside_s = link.deviation_s if link.exponential else 0.0  # the mean of an exponential jitter
+    return {
+        "up": quantity(RATE, link.up_bps / left),
+        "down": quantity(RATE, link.down_bps / left),
+        "latency": quantity(TIME, link.latency_s - beside_s),
+        "jitter": quantity(TIME, link.deviation_s) if link.deviation_s else "",
+        "jitter_kind": ("exponential" if link.exponential else "normal") if link.deviation_s else "",
+        "overhead": "0 s" if before["overhead"] else "",
+        "loss": before["loss"],
+    }
 
 
 def quantity(dimension: Dimension, value: float) -> str:

@@ -3,8 +3,8 @@
 - Devices: effective speed and overhead of a batch, of each kind of device; and how many times as fast as its kind each client is.
   Where all trainings have the same arithmetic in a batch, the two cannot be told apart: their ratio stays as the profile has it.
 - Group operations: the curve over sizes of groups, where there are at least `SIZES` of them; else one factor on what there is.
-- Links: bandwidth up and down and latency of each client (or each kind), and of all edges together. Where all transfers have about
-  the same size, latency stays as the scenario has it.
+- Links: bandwidth up and down and latency of each client (or each kind), and of all edges together. Where all transfers have
+  about the same size, latency stays as the scenario has it. What transfers vary is jitter.
 
 Transfers are taken to be alone on their links, which those of clients are unless they share a cell.
 """
@@ -12,33 +12,28 @@ Transfers are taken to be alone on their links, which those of clients are unles
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from devices import robust
 from devices.profile import Curve, DeviceProfile, Terms
 from emulator.errors import InputError
 from emulator.fitting.base import Base, Floats
-from emulator.fitting.timings import BACKHAUL, BACKHAUL_DOWN, BACKHAUL_UP, DOWN, GROUP, TRAIN, UP
+from emulator.fitting.links import LinkFit, backhaul_of, links_of
+from emulator.fitting.timings import BACKHAUL, BACKHAUL_UP, DOWN, GROUP, TRAIN, UP
 
 if TYPE_CHECKING:
     import pandas as pd
 
-APART = 1.2  # by which factor arithmetic in a batch, or sizes of transfers, must differ to tell two figures apart
+APART = 1.2  # by which factor arithmetic in a batch must differ to tell speed from overhead
 SIZES = 3  # of groups that make a curve
 CURVES = {
     "secure-aggregation": ("secure-aggregation", "scaffold-secure-aggregation"),
     "backdoor-detection": ("backdoor-detection",) * 2,
 }
-FASTEST_BPS, SLOWEST_BPS = 1e13, 1.0
 NO_SPREAD = 1e-6  # a relative deviation that is rounding
-TRANSFERS = 4  # that tell a link
-VAGUE = 0.5  # the standard error of a bandwidth's logarithm beyond which it is not told
-NOISE = 1e-3  # a share of what a transfer takes; a deviation below is none
 
 
 @dataclass(frozen=True)
@@ -66,20 +61,6 @@ class DeviceFit:
         if self.profile.core_slowdown is not None and not self.curve:
             found["core_slowdown"] = group
         return {name: value for name, value in found.items() if value > NO_SPREAD}
-
-
-@dataclass(frozen=True)
-class LinkFit:
-    """A link: bandwidths as losses leave them, latency one way; ``deviation_s`` is that of single transfers."""
-
-    up_bps: float
-    down_bps: float
-    latency_s: float
-    transfers: int = 0
-    latency_fitted: bool = False
-    deviation_s: float = 0.0
-    deviation: float = 0.0
-    standard_errors: tuple[float, float, float] = (math.nan, math.nan, math.nan)  # relative; of the latency in seconds
 
 
 @dataclass(frozen=True)
@@ -132,8 +113,8 @@ def fit(base: Base, timings: pd.DataFrame, by_client: bool = True) -> Fit:
         rows = timings[timings["client"].isin(clients)]
         trained = _device(base, kind, clients, rows[rows["phase"] == TRAIN], by_client, notes)
         devices[kind] = _operations(base, kind, trained, rows[rows["phase"] == GROUP], notes)
-    links = dict(_links(base, timings[timings["phase"].isin((UP, DOWN))], by_client, notes))
-    backhaul = _backhaul(base, timings[timings["phase"].isin(BACKHAUL)], notes)
+    links = dict(links_of(base, timings[timings["phase"].isin((UP, DOWN))], by_client, notes))
+    backhaul = backhaul_of(base, timings[timings["phase"].isin(BACKHAUL)], notes)
     return Fit(base, devices, links, backhaul, tuple(dict.fromkeys(notes)))
 
 
@@ -253,130 +234,16 @@ def _share(before: Curve, base: Base, terms: dict[str, float]) -> Terms | None:
     if before.parameters is None or before.proportional is None:
         return None
     whole, grown = before.of(base.workload.parameters), base.workload.parameters / before.parameters
-    shares = {
-        term: min(1.0, max(0.0, getattr(before.proportional, term) * grown / getattr(whole, term))) if getattr(whole, term) > 0 else 0.0
-        for term in terms
-    }  # fmt: skip
-    return Terms.model_construct(**{term: shares[term] * value for term, value in terms.items()})
+    part = before.proportional
+
+    def share(term: str) -> float:
+        now = getattr(whole, term)
+        return min(1.0, max(0.0, getattr(part, term) * grown / now)) if now > 0 else 0.0
+
+    return Terms.model_construct(**{term: share(term) * value for term, value in terms.items()})
 
 
 def _with(profile: DeviceProfile, update: dict[str, object]) -> DeviceProfile:
     other = profile.model_copy(update=update)
     other._name = profile.name
     return other
-
-
-def _links(base: Base, rows: pd.DataFrame, by_client: bool, notes: list[str]) -> Iterator[tuple[str, LinkFit]]:
-    """The links of all clients."""
-    access, left = base.fleet.roster.access, 1 - base.fleet.roster.access.loss
-    loss = np.broadcast_to(np.asarray(left, dtype=float), len(base.clients))
-    known = {
-        name: LinkFit(*(float(np.broadcast_to(each, len(base.clients))[c]) for each in (
-            access.up_bps * loss, access.down_bps * loss, access.latency_s)))
-        for c, name in enumerate(base.clients)
-    }  # fmt: skip
-    groups = {name: [name] for name in base.clients} if by_client else {}
-    for name in [] if by_client else base.clients:
-        groups.setdefault(base.kind_of[name], []).append(name)
-    unmeasured = 0
-    for members in groups.values():
-        own = rows[rows["client"].isin(members)]
-        if len(own) < TRANSFERS:
-            unmeasured += len(members)
-            yield from ((name, known[name]) for name in members)
-            continue
-        found = _link(base, own, known[members[0]], (UP, DOWN), notes, "clients")
-        yield from ((name, found) for name in members)
-    if unmeasured:
-        notes.append(
-            f"links: {unmeasured} of {len(base.clients)} clients sent and received less than {TRANSFERS} times; theirs stay as they are"
-        )
-
-
-def _backhaul(base: Base, rows: pd.DataFrame, notes: list[str]) -> LinkFit | None:
-    """The link between the edges and the cloud, one for all."""
-    if len(rows) < TRANSFERS:
-        return None
-    kind = base.loaded.scenario.topology.links.backhaul
-    left = 1 - kind.loss
-    return _link(
-        base,
-        rows,
-        LinkFit(kind.up * left, kind.down * left, kind.latency),
-        (BACKHAUL_UP, BACKHAUL_DOWN),
-        notes,
-        "edges",
-    )
-
-
-def _link(
-    base: Base, rows: pd.DataFrame, before: LinkFit, phases: tuple[str, str], notes: list[str], whose: str
-) -> LinkFit:
-    """One link by its transfers up and down."""
-    seconds = rows["seconds"].to_numpy(dtype=float)
-    sizes = rows["bytes"].to_numpy(dtype=np.int64)
-    up = (rows["phase"] == phases[0]).to_numpy()
-    told = any(len(each) and each.max() > APART * max(1, each.min()) for each in (sizes[up], sizes[~up]))
-    if not told:
-        notes.append(
-            f"links of {whose}: transfers of one size do not tell latency from bandwidth; latency stays as the scenario has it"
-        )
-    fixed_s = min(before.latency_s, 0.9 * float(seconds.min()))
-    known_up, known_down = bool(up.any()), bool((~up).any())
-
-    def values_of(x: Floats) -> tuple[float, float, float]:
-        return math.exp(x[0]), math.exp(x[1]), float(x[2]) if told else fixed_s
-
-    def predict(x: Floats) -> Floats:
-        up_bps, down_bps, latency_s = values_of(x)
-        found = np.empty(len(seconds))
-        found[up] = base.transfer_s(sizes[up], up_bps, latency_s)
-        found[~up] = base.transfer_s(sizes[~up], down_bps, latency_s)
-        return found
-
-    guesses = [
-        np.array([math.log(before.up_bps), math.log(before.down_bps), min(before.latency_s, float(seconds.min()))])
-    ]
-    largest = [max((8 * s / t for s, t in zip(sizes[m], seconds[m], strict=True)), default=1e6) for m in (up, ~up)]
-    guesses.append(np.array([math.log(2 * largest[0]), math.log(2 * largest[1]), 0.5 * float(seconds.min())]))
-    guesses.append(np.array([math.log(largest[0]), math.log(largest[1]), 0.0]))
-    low = np.array([math.log(SLOWEST_BPS), math.log(SLOWEST_BPS), 0.0])
-    high = np.array([math.log(FASTEST_BPS), math.log(FASTEST_BPS), max(float(seconds.max()), 1e-9)])
-    free = np.array([known_up, known_down, told])
-    start = guesses[0].copy()
-    while True:
-        whole = _filled(start, free.copy())
-        found = robust.fit(_of(predict, whole), seconds, [guess[free] for guess in guesses], low[free], high[free])
-        errors_at = np.full(3, np.nan)
-        errors_at[free] = found.standard_errors
-        # Of a bandwidth that nobody can tell within a factor or two, the scenario knows more.
-        worst = int(np.argmax(np.where(free[:2], errors_at[:2], -1.0)))
-        if not errors_at[worst] > VAGUE or free.sum() == 1:
-            break
-        notes.append(
-            f"links of {whose}: where their transfers do not tell a bandwidth, it stays as the scenario has it"
-        )
-        free[worst] = False
-    up_bps, down_bps, latency_s = values_of(whole(found.values))
-    off_s = found.errors * predict(whole(found.values))
-    deviation_s = float(np.std(off_s)) if len(off_s) > 3 else 0.0
-    return LinkFit(
-        up_bps if known_up else before.up_bps, down_bps if known_down else before.down_bps, latency_s, len(rows), told,
-        deviation_s if deviation_s > NOISE * float(np.median(seconds)) else 0.0, found.deviation,
-        (float(errors_at[0]), float(errors_at[1]), float(errors_at[2])),
-    )  # fmt: skip
-
-
-def _filled(start: Floats, free: npt.NDArray[np.bool_]) -> Callable[[Floats], Floats]:
-    """A function that puts the parameters which are fitted among those that are not."""
-
-    def whole(part: Floats) -> Floats:
-        full = start.copy()
-        full[free] = part
-        return full
-
-    return whole
-
-
-def _of(predict: Callable[[Floats], Floats], whole: Callable[[Floats], Floats]) -> Callable[[Floats], Floats]:
-    return lambda part: predict(whole(part))

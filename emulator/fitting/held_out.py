@@ -1,4 +1,4 @@
-"""How well a fit predicts rounds that it has not seen: phases by what it charges, rounds by playing the scenario without training."""
+"""How well a fit predicts rounds that it has not seen: phases by what it charges, rounds by playing the scenario."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ COLUMNS = ("what", "activities", "rounds", "predicted_s", "measured_s", "error",
 class HeldOut:
     """Errors on rounds that were left out: the columns `COLUMNS`, a row for each phase and one for whole rounds.
 
-    ``error`` is that of the sum, ``error_ci95`` half the 95 % interval of its mean over rounds, ``error_absolute`` the mean of the
-    sizes of the errors, of activities or of rounds. ``unknown`` says why rounds could not be predicted, if so.
+    ``error`` is that of the sum, ``error_ci95`` half the 95 % interval of its mean over rounds, ``error_absolute`` the mean
+    absolute error of activities or of rounds. ``unknown`` says why rounds could not be predicted, if so.
     """
 
     table: pd.DataFrame
@@ -48,21 +48,17 @@ class HeldOut:
         """As a table for people and for programs."""
         cells = tuple(
             (
-                row["what"], f"{row['activities']:,}", f"{row['rounds']:,}", _seconds(row["predicted_s"]), _seconds(row["measured_s"]),
-                _share(row["error"], row["error_ci95"]), _share(row["error_absolute"]).lstrip("+"),
+                row["what"], f"{row['activities']:,}", f"{row['rounds']:,}", f"{row['predicted_s']:.4g} s",
+                f"{row['measured_s']:.4g} s", _share(row["error"], row["error_ci95"]), _share(row["error_absolute"]).lstrip("+"),
             )
             for row in self.table.to_dict("records")
         )  # fmt: skip
         title = (
-            f"Rounds that were left out ({self.folds} parts, each predicted from the others); errors are (predicted - measured) / "
-            "measured ± half of the 95 % interval of their mean over rounds"
+            f"Rounds that were left out ({self.folds} parts, each predicted from the others); errors are (predicted - measured) "
+            "/ measured ± half of the 95 % interval of their mean over rounds"
         )
         header = ("", "activities", "rounds", "predicted", "measured", "error", "each is off by")
         return Printed(self.table, (TextTable(title, header, cells, (False, *(True for _ in header[1:]))),))
-
-
-def _seconds(value: float) -> str:
-    return f"{value:.4g} s"
 
 
 def _share(share: float, half: float = float("nan")) -> str:

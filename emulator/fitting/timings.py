@@ -1,8 +1,8 @@
 """Measured seconds of clients as one table, from the ledger of a run or from a file of somebody's real deployment.
 
-A row is an activity: ``round``, ``client`` (its name), ``phase`` (of `PHASES`), ``start_s``, ``seconds``, ``bytes``, ``samples`` (all
-epochs counted), ``batch_size`` and ``group_size``; 0 where a column does not apply. Links between edges and the cloud are rows of
-the phases `BACKHAUL`, whose client is the edge.
+A row is an activity: ``round``, ``client`` (its name), ``phase`` (of `PHASES`), ``start_s``, ``seconds``, ``bytes``, ``samples``
+(all epochs counted), ``batch_size`` and ``group_size``; 0 where a column does not apply. Transfers between edges and the cloud
+are of the phases `BACKHAUL`; their client is the edge.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def from_ledger(ledger: pd.DataFrame, clients: Sequence[str]) -> pd.DataFrame:
     """What was done, not cut off, and took time. Work on clients' devices that is no local training is left out."""
     import pandas as pd
 
-    rows = ledger.astype({name: str for name in ("kind", "who", "peer", "what", "hop", "status")})
+    rows = ledger.astype(dict.fromkeys(("kind", "who", "peer", "what", "hop", "status"), str))
     rows = rows[(rows["status"] == DONE) & (rows["end_s"] > rows["start_s"])]
     sizes = rows.groupby(["kind", "what", "round", "group", "group_round"])["who"].transform("size")
     parts = []

@@ -194,7 +194,7 @@ def override(document: Document, text: str) -> None:
 
 
 def parse_changes(text: str) -> list[tuple[str, Document]]:
-    """The change of ``key.path=value``, or all those that a YAML file holds (``@FILE``): mappings merge, what else there is replaces.
+    """The change of ``key.path=value``, or all those that a YAML file holds (``@FILE``): mappings merge, all else replaces.
 
     Raises `ScenarioError` where the text is not of this form, or the file cannot be read or is no mapping.
     """
