@@ -173,7 +173,8 @@ def _part(rows: pd.DataFrame) -> np.ndarray:
 
 def _phases(first: Run, second: Run) -> Iterator[dict[str, Any]]:
     """The phases that are activities."""
-    both = matched(*(run.ledger[run.ledger["kind"] != EVALUATION] for run in (first, second)))
+    one, other = (run.ledger[run.ledger["kind"] != EVALUATION] for run in (first, second))
+    both = matched(one, other)
     for side in ("1", "2"):
         both[f"lasts_{side}"] = both[f"end_s_{side}"] - both[f"start_s_{side}"]
     both["part"] = _part(both)
@@ -214,16 +215,16 @@ def _errors(part: str, both: pd.DataFrame) -> dict[str, Any]:
 
 def _rounds(first: Run, second: Run) -> pd.DataFrame:
     """How long each round lasted; what comes before the first is none."""
-    sides = []
+    sides: list[dict[int, float]] = []
     for run in (first, second):
         spans = activity.round_spans(run)
-        sides.append((spans["end_s"] - spans["start_s"])[spans.index > 0])
-    table = _frame([])
-    table["round"] = sorted(set(sides[0].index) | set(sides[1].index))
-    for name, side in zip(("first_s", "second_s"), sides, strict=True):
-        table[name] = table["round"].map(side).astype(float)
-    table["error"] = [off(a, b) for a, b in zip(table["first_s"], table["second_s"], strict=True)]
-    return table
+        lasted = spans["end_s"] - spans["start_s"]
+        sides.append({int(number): float(s) for number, s in zip(spans.index, lasted, strict=True) if number > 0})
+    rows = []
+    for number in sorted(sides[0].keys() | sides[1].keys()):
+        one, other = (side.get(number, math.nan) for side in sides)
+        rows.append({"round": number, "first_s": one, "second_s": other, "error": off(one, other)})
+    return _frame(rows)
 
 
 def _arrivals(first: Run, second: Run) -> pd.DataFrame:
@@ -232,10 +233,11 @@ def _arrivals(first: Run, second: Run) -> pd.DataFrame:
     for run in (first, second):
         rows = run.ledger
         sides.append(rows[(rows["hop"] == CLIENT_SERVER) & (rows["status"] == DONE) & (rows["round"] > 0)])
-    both = matched(*sides)
+    both = matched(sides[0], sides[1])
     both = both[both["who"].str.startswith("client-")]
-    rows = []
-    for number, of_round in both.groupby("round"):
+    found = []
+    for number in sorted(set(both["round"].tolist())):
+        of_round = both[both["round"] == number]
         counts = of_round["_merge"].value_counts()
         here = of_round[of_round["_merge"] == "both"]
         turns = [
@@ -244,7 +246,7 @@ def _arrivals(first: Run, second: Run) -> pd.DataFrame:
         ]
         pairs, same, swapped, tied_1, tied_2, first_too = (sum(t[i] for t in turns) for i in range(6))
         among = (pairs - tied_1) * (pairs - tied_2)
-        rows.append(
+        found.append(
             {
                 "round": int(number), "matched": len(here), "only_first": int(counts.get("left_only", 0)),
                 "only_second": int(counts.get("right_only", 0)), "pairs": pairs, "same": same, "swapped": swapped,
@@ -252,7 +254,7 @@ def _arrivals(first: Run, second: Run) -> pd.DataFrame:
                 "turns": len(turns), "same_first": first_too,
             }
         )  # fmt: skip
-    return _frame(rows)
+    return _frame(found)
 
 
 def order(one: np.ndarray, other: np.ndarray) -> tuple[int, int, int, int, int, int]:

@@ -77,7 +77,7 @@ def _rounds(errors: ClockErrors) -> TextTable:
         "Kendall's tau",
         "same first",
     )
-    arrivals = {row["round"]: row for row in errors.arrivals.to_dict("records")}
+    arrivals: dict[int, Any] = {row["round"]: row for row in errors.arrivals.to_dict("records")}
     rows = [
         (
             str(row["round"]), _time(row["first_s"]), _time(row["second_s"]), _error(row["error"]),
@@ -104,7 +104,8 @@ def _together(arrivals: pd.DataFrame) -> dict[str, Any] | None:
     """The arrivals of all rounds as one; tau is the mean over rounds."""
     if arrivals.empty:
         return None
-    return {**arrivals.sum().to_dict(), "tau": float(arrivals["tau"].mean())}
+    sums: dict[str, Any] = {str(name): values.sum() for name, values in arrivals.items()}
+    return sums | {"tau": float(arrivals["tau"].mean())}
 
 
 def _arrived(row: dict[str, Any] | None) -> tuple[str, ...]:
@@ -168,7 +169,7 @@ def _lines(errors: ClockErrors) -> Iterator[dict[str, Any]]:
             },
         }  # fmt: skip
     for row in errors.totals.to_dict("records"):
-        yield {"section": "total", **row}
+        yield {"section": "total", **{str(name): value for name, value in row.items()}}
 
 
 def _time(seconds: float) -> str:

@@ -76,7 +76,8 @@ def plot(
     with style():
         heights = [timeline.LANE_INCHES * (len(each.links) + len(each.clients) + 1) + 0.2 for each in rounds]
         figure = blank(PAGE_INCHES, sum(heights) + PANEL_INCHES + 0.6)
-        above, below = figure.subfigures(2, 1, height_ratios=[sum(heights) + 0.3, PANEL_INCHES + 0.3])
+        parts = figure.subfigures(2, 1, squeeze=False, height_ratios=[sum(heights) + 0.3, PANEL_INCHES + 0.3])
+        above, below = parts[:, 0]
         lines = above.subplots(2, 1, sharex=True, height_ratios=heights)
         for each, drawn, box in zip(series, rounds, lines, strict=True):
             timeline.fill(box, drawn, unit.size)

@@ -117,16 +117,16 @@ def _show(fitted: Fit) -> None:
     out.print(TextTable("Devices", header, rows, (False, *(True for _ in header[1:]))).text() + "\n", markup=False)
     links = [*fitted.links.items(), *([] if fitted.backhaul is None else [("edges to the cloud", fitted.backhaul)])]
     shown = links if len(links) <= SHOWN else [*links[: SHOWN - 1], links[-1]]
-    rows = tuple(
+    cells = tuple(
         (
             name, quantity(RATE, link.up_bps), quantity(RATE, link.down_bps), quantity(TIME, link.latency_s),
             f"{link.transfers:,}", f"{100 * link.deviation:.2g} %",
         )
         for name, link in shown
     )  # fmt: skip
-    header = ("link", "up", "down", "latency", "transfers", "off by")
+    columns = ("link", "up", "down", "latency", "transfers", "off by")
     left = f" ({len(shown)} of {len(links)})" if len(shown) < len(links) else ""
-    out.print(TextTable(f"Links{left}", header, rows, (False, *(True for _ in header[1:]))).text(), markup=False)
+    out.print(TextTable(f"Links{left}", columns, cells, (False, *(True for _ in columns[1:]))).text(), markup=False)
 
 
 __all__ = ["from_"]

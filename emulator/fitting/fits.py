@@ -12,8 +12,9 @@ Transfers are taken to be alone on their links, which those of clients are unles
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -187,13 +188,17 @@ def _operations(base: Base, kind: str, device: DeviceFit, rows: pd.DataFrame, no
     name = _curve_name(base)
     if several >= SIZES and name in device.profile.group_operations:
         found = robust.linear(np.stack([np.ones(len(sizes)), sizes, sizes**2.0], axis=1), seconds * own)
-        terms = dict(zip("abc", map(float, found.values), strict=True))
+        terms: dict[str, Any] = dict(zip("abc", map(float, found.values), strict=True))
         before = device.profile.group_operations[name]
         curve = Curve.model_construct(
             **terms, parameters=base.workload.parameters, proportional=_share(before, base, terms)
         )
         profile = _with(device.profile, {"group_operations": {**device.profile.group_operations, name: curve}})
-        counts = {"group_operations": len(rows), "group_sizes": several, "group_deviation": found.deviation}
+        counts: dict[str, Any] = {
+            "group_operations": len(rows),
+            "group_sizes": several,
+            "group_deviation": found.deviation,
+        }
         return replace(device, profile=profile, curve=name, **counts)
     if not (charged > 0).all():
         notes.append(
@@ -229,7 +234,7 @@ def _curve_name(base: Base) -> str:
     return names[base.vectors - 1] if names and base.vectors <= len(names) else ""
 
 
-def _share(before: Curve, base: Base, terms: dict[str, float]) -> Terms | None:
+def _share(before: Curve, base: Base, terms: Mapping[str, float]) -> Terms | None:
     """What of a curve goes with the size of the model: the same share of each term as before."""
     if before.parameters is None or before.proportional is None:
         return None
@@ -240,10 +245,11 @@ def _share(before: Curve, base: Base, terms: dict[str, float]) -> Terms | None:
         now = getattr(whole, term)
         return min(1.0, max(0.0, getattr(part, term) * grown / now)) if now > 0 else 0.0
 
-    return Terms.model_construct(**{term: share(term) * value for term, value in terms.items()})
+    scaled: dict[str, Any] = {term: share(term) * value for term, value in terms.items()}
+    return Terms.model_construct(**scaled)
 
 
-def _with(profile: DeviceProfile, update: dict[str, object]) -> DeviceProfile:
+def _with(profile: DeviceProfile, update: Mapping[str, Any]) -> DeviceProfile:
     other = profile.model_copy(update=update)
     other._name = profile.name
     return other

@@ -52,7 +52,10 @@ def links_of(base: Base, rows: pd.DataFrame, by_client: bool, notes: list[str]) 
         np.broadcast_to(each, count)
         for each in (access.up_bps * left, access.down_bps * left, access.latency_s + access.overhead_s)
     ]
-    known = {name: LinkFit(*(float(each[c]) for each in figures)) for c, name in enumerate(base.clients)}
+    known = {
+        name: LinkFit(float(up_bps), float(down_bps), float(latency_s))
+        for name, up_bps, down_bps, latency_s in zip(base.clients, *figures, strict=True)
+    }
     groups = {name: [name] for name in base.clients} if by_client else {}
     for name in [] if by_client else base.clients:
         groups.setdefault(base.kind_of[name], []).append(name)
