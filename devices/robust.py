@@ -47,9 +47,8 @@ def fit(
     """
     from scipy.optimize import least_squares
 
-    if not len(measured) or not (np.isfinite(measured).all() and (measured > 0).all()):
-        raise ValueError("there must be at least one time, and all must be numbers greater than zero")
-    tolerances = {"xtol": 1e-14, "ftol": 1e-14, "gtol": 1e-14, "bounds": (low, high), "x_scale": "jac", "max_nfev": 500}
+    _check(measured)
+    tolerances = {"xtol": 1e-12, "ftol": 1e-12, "gtol": 1e-12, "bounds": (low, high), "x_scale": "jac", "max_nfev": 200}
 
     def against(expected: Floats) -> Callable[[Floats], Floats]:
         return lambda values: (predict(values) - measured) / expected
@@ -75,6 +74,7 @@ def fit(
 
 def factor(measured: Floats, predicted: Floats) -> Robust:
     """By which factor ``predicted`` must be multiplied to meet what was measured."""
+    _check(measured)
     start = np.array([float(np.median(measured / predicted))])
     return fit(lambda k: k[0] * predicted, measured, [start], np.array([1e-12]), np.array([1e12]))
 
@@ -83,6 +83,7 @@ def linear(table: Floats, measured: Floats) -> Robust:
     """Coefficients, none negative, with which the columns of ``table`` add up to what was measured."""
     from scipy.optimize import nnls
 
+    _check(measured)
     relative = table / measured[:, None]
     scale = relative.max(axis=0)
     scale[scale == 0] = 1.0  # a column of zeros explains nothing
@@ -92,6 +93,11 @@ def linear(table: Floats, measured: Floats) -> Robust:
         np.zeros(len(start)), np.full(len(start), np.inf),
     )  # fmt: skip
     return Robust(found.values / scale, found.standard_errors / scale, found.errors, found.deviation)
+
+
+def _check(measured: Floats) -> None:
+    if not len(measured) or not (np.isfinite(measured).all() and (measured > 0).all()):
+        raise ValueError("there must be at least one time, and all must be numbers greater than zero")
 
 
 def _scale(errors: Floats) -> float:

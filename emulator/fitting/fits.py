@@ -1,7 +1,7 @@
 """The fit: figures of devices, links and group operations with which the emulator charges what was measured.
 
 - Devices: effective speed and overhead of a batch, of each kind of device; and how many times as fast as its kind each client is.
-  Where all trainings have the same arithmetic in a batch, the two cannot be told apart: their ratio stays as the profile has it.
+  Where trainings do not tell the two apart (one size of batch), their ratio stays as the profile has it.
 - Group operations: the curve over sizes of groups, where there are at least `SIZES` of them; else one factor on what there is.
 - Links: bandwidth up and down and latency of each client (or each kind), and of all edges together. Where all transfers have
   about the same size, latency stays as the scenario has it. What transfers vary is jitter.
@@ -34,6 +34,8 @@ CURVES = {
     "secure-aggregation": ("secure-aggregation", "scaffold-secure-aggregation"),
     "backdoor-detection": ("backdoor-detection",) * 2,
 }
+PASSES, SETTLED = 50, 1e-10  # between the figures of a kind and the speeds of its clients
+VAGUE = 0.25  # the relative standard error of a speed beyond which it is not told from the overhead
 NO_SPREAD = 1e-6  # a relative deviation that is rounding
 
 
@@ -129,26 +131,16 @@ def _device(
         return DeviceFit(profile, {name: made_of[name][1] for name in clients})
     seconds = rows["seconds"].to_numpy(dtype=float)
     flops, batches = base.work(kind, rows)
-    whose = rows["client"].to_numpy()
     dense = flops / batches
     separate = bool(dense.max() > APART * dense.min())
     ratio = profile.batch_overhead * profile.effective_speed  # FLOPs that take as long as the overhead of a batch
-    table = np.stack([flops, batches], axis=1) if separate else (flops + ratio * batches)[:, None]
-    speeds = dict.fromkeys(clients, 1.0)
-    for _ in range(100 if by_client else 1):
-        factors = np.array([speeds[name] for name in whose])
-        found = robust.linear(table, seconds * factors)
-        if not by_client:
+    while True:
+        table = np.stack([flops, batches], axis=1) if separate else (flops + ratio * batches)[:, None]
+        found, speeds, places = _speeds(table, seconds, rows, clients, by_client)
+        if not separate or found.standard_errors[0] <= VAGUE * found.values[0]:
             break
-        predicted = table @ found.values
-        own = {
-            name: 1 / float(robust.factor(seconds[whose == name], predicted[whose == name]).values[0])
-            for name in set(whose)
-        }
-        middle = math.exp(math.fsum(math.log(v) for v in own.values()) / len(own))
-        before, speeds = speeds, speeds | {name: speed / middle for name, speed in own.items()}
-        if all(abs(speeds[name] / before[name] - 1) < 1e-12 for name in clients):
-            break
+        separate = False
+    whose = rows["client"].to_numpy()
     per_flop = float(found.values[0])
     if per_flop <= 0:
         raise InputError(f"{kind}: the times of its trainings do not grow with the arithmetic, so they give no speed")
@@ -156,21 +148,40 @@ def _device(
     errors = 1 - seconds * np.array([speeds[name] for name in whose]) / (table @ found.values)
     if not separate:
         notes.append(
-            f"{kind}: its trainings have the same arithmetic in a batch, so speed and overhead of a batch cannot be told apart; "
-            "their ratio stays as the profile has it"
+            f"{kind}: its trainings do not tell the speed from the overhead of a batch; their ratio stays as the profile has it"
         )
-    unmeasured = [name for name in clients if name not in set(whose)]
+    unmeasured = [name for name in clients if name not in places]
     if unmeasured and by_client:
         notes.append(
             f"{kind}: {len(unmeasured)} of {len(clients)} clients trained nothing; they are as fast as the mean of the others"
         )
     fitted = profile.model_copy(update={"effective_speed": 1 / per_flop, "batch_overhead": overhead_s, "measured": ()})
     fitted._name = profile.name
-    logs = [math.log(speeds[name]) for name in set(whose)]
+    logs = [math.log(speeds[name]) for name in places]
     return DeviceFit(
         fitted, speeds, len(rows), separate, robust.deviation_of(errors) if len(errors) > 1 else 0.0,
         float(np.std(logs, ddof=1)) if len(logs) > 1 and by_client else 0.0,
     )  # fmt: skip
+
+
+def _speeds(
+    table: Floats, seconds: Floats, rows: pd.DataFrame, clients: list[str], by_client: bool
+) -> tuple[robust.Robust, dict[str, float], dict[str, Any]]:
+    """The coefficients of a kind and the speeds of its clients, whose geometric mean is 1; and the rows of each client."""
+    speeds = dict.fromkeys(clients, 1.0)
+    whose = rows["client"].to_numpy()
+    places = {str(name): own for name, own in rows.groupby("client").indices.items()}
+    for _ in range(PASSES):
+        found = robust.linear(table, seconds * np.array([speeds[name] for name in whose]))
+        if not by_client:
+            break
+        predicted = table @ found.values
+        own = {name: 1 / float(robust.factor(seconds[at], predicted[at]).values[0]) for name, at in places.items()}
+        middle = math.exp(math.fsum(math.log(v) for v in own.values()) / len(own))
+        before, speeds = speeds, speeds | {name: speed / middle for name, speed in own.items()}
+        if all(abs(speeds[name] / before[name] - 1) < SETTLED for name in clients):
+            break
+    return found, speeds, places
 
 
 def _operations(base: Base, kind: str, device: DeviceFit, rows: pd.DataFrame, notes: list[str]) -> DeviceFit:

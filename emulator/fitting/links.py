@@ -22,6 +22,7 @@ FASTEST_BPS, SLOWEST_BPS = 1e13, 1.0
 TRANSFERS = 4  # that tell a link
 VAGUE = 0.5  # the standard error of a bandwidth's logarithm beyond which it is not told
 NOISE = 1e-3  # a share of what a transfer takes; a deviation below is none
+OUTLIER = 8.0  # robust standard deviations; of what is exponential, 2 in 1000 are beyond
 SKEWED = 1.0  # between a normal distribution and an exponential one
 
 
@@ -140,11 +141,15 @@ def _link(
         free[worst] = False
     up_bps, down_bps, latency_s = values_of(whole(found.values))
     late_s = -found.errors * predict(whole(found.values))
-    deviation_s = float(np.std(late_s)) if len(late_s) >= TRANSFERS else 0.0
+    # What varies every day, without what went wrong once.
+    usual_s = late_s[np.abs(late_s - np.median(late_s)) <= OUTLIER * robust.deviation_of(late_s)]
+    deviation_s = float(np.std(usual_s)) if len(usual_s) >= TRANSFERS else 0.0
     noisy = deviation_s > NOISE * float(np.median(seconds))
+    mean_s = latency_s + float(usual_s.mean()) if noisy else latency_s
+    exponential = bool(noisy and _skewness(usual_s) > SKEWED and deviation_s < mean_s)
     return LinkFit(
-        up_bps if known_up else before.up_bps, down_bps if known_down else before.down_bps, latency_s, len(rows), told,
-        deviation_s if noisy else 0.0, bool(noisy and _skewness(late_s) > SKEWED and deviation_s < latency_s), found.deviation,
+        up_bps if known_up else before.up_bps, down_bps if known_down else before.down_bps,
+        mean_s if exponential else latency_s, len(rows), told, deviation_s if noisy else 0.0, exponential, found.deviation,
         (float(errors_at[0]), float(errors_at[1]), float(errors_at[2])),
     )  # fmt: skip
 
