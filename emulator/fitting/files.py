@@ -46,7 +46,7 @@ def write(fit: Fit, folder: Path, source: str) -> list[Path]:
         topology.setdefault("links", {})["backhaul"] = {
                 "up": quantity(RATE, fit.backhaul.up_bps / left), "down": quantity(RATE, fit.backhaul.down_bps / left),
                 "latency": quantity(TIME, fit.backhaul.latency_s),
-                "overhead": 0,
+                "overhead": quantity(TIME, fit.backhaul.overhead_s),
             }  # fmt: skip
     heading = f"# Fitted to {source}.\n# Put it over the scenario: hfl run SCENARIO --set @{folder / OVERLAY}\n"
     write_text(folder / OVERLAY, heading + yamlfile.dump({"topology": topology}))
@@ -121,16 +121,16 @@ def _clients(fit: Fit, profiles: dict[str, Path]) -> dict[str, list[str]]:
 
 
 def _link(link: LinkFit, before: dict[str, str]) -> dict[str, str]:
-    """The cells of a link that was fitted. What it took as overhead is part of the latency that was fitted."""
+    """The cells of a link that was fitted."""
     left = 1 - float(before["loss"] or 0)
     beside_s = link.deviation_s if link.exponential else 0.0  # the mean of an exponential jitter
     return {
         "up": quantity(RATE, link.up_bps / left),
         "down": quantity(RATE, link.down_bps / left),
-        "latency": quantity(TIME, link.latency_s - beside_s),
+        "latency": quantity(TIME, link.latency_s),
         "jitter": quantity(TIME, link.deviation_s) if link.deviation_s else "",
         "jitter_kind": ("exponential" if link.exponential else "normal") if link.deviation_s else "",
-        "overhead": "0 s" if before["overhead"] else "",
+        "overhead": quantity(TIME, max(0.0, link.overhead_s - beside_s)),
         "loss": before["loss"],
     }
 

@@ -90,10 +90,11 @@ class Fit:
             if self.backhaul is None:
                 return math.nan
             rate = self.backhaul.up_bps if phase == BACKHAUL_UP else self.backhaul.down_bps
-            return self.base.transfer_s(sizes, rate, self.backhaul.latency_s)
+            return self.base.transfer_s(sizes, rate, self.backhaul.latency_s) + self.backhaul.overhead_s
         if phase in (UP, DOWN):
             link = self.links[client]
-            return self.base.transfer_s(sizes, link.up_bps if phase == UP else link.down_bps, link.latency_s)
+            rate = link.up_bps if phase == UP else link.down_bps
+            return self.base.transfer_s(sizes, rate, link.latency_s) + link.overhead_s
         kind = self.base.kind_of[client]
         device, speed = self.devices[kind], self.devices[kind].speeds[client]
         if phase == TRAIN:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,27 +22,30 @@ FASTEST_BPS, SLOWEST_BPS = 1e13, 1.0
 TRANSFERS = 4  # that tell a link
 VAGUE = 0.5  # the standard error of a bandwidth's logarithm beyond which it is not told
 NOISE = 1e-3  # a share of what a transfer takes; a deviation below is none
+EXPLAINS = 6.6  # what another figure must gain to be taken: 1 in 100 by chance, were the errors normal
 OUTLIER = 8.0  # robust standard deviations; of what is exponential, 2 in 1000 are beyond
 SKEWED = 1.0  # between a normal distribution and an exponential one
 
 
 @dataclass(frozen=True)
 class LinkFit:
-    """A link: bandwidths as losses leave them, and latency one way, what a transfer is held up in the mean included.
+    """A link: bandwidths as losses leave them, latency one way, and what a transfer takes beside, once.
 
-    ``deviation_s`` is what single transfers vary; ``exponential`` says of which kind that is, else it is normal. A link that was
-    not fitted has no ``transfers``. ``standard_errors`` are relative ones of the bandwidths up and down, and seconds.
+    ``deviation_s`` is what single transfers vary; ``exponential`` says of which kind that is, else it is normal. The mean of such
+    a jitter is part of ``overhead_s``. A link that was not fitted has no ``transfers``. ``standard_errors`` are those of the
+    bandwidths up and down (relative), latency and overhead (in seconds).
     """
 
     up_bps: float
     down_bps: float
     latency_s: float
+    overhead_s: float = 0.0
     transfers: int = 0
     latency_fitted: bool = False
     deviation_s: float = 0.0
     exponential: bool = False
     deviation: float = 0.0
-    standard_errors: tuple[float, float, float] = (math.nan, math.nan, math.nan)
+    standard_errors: tuple[float, ...] = (math.nan,) * 4
 
 
 def links_of(base: Base, rows: pd.DataFrame, by_client: bool, notes: list[str]) -> Iterator[tuple[str, LinkFit]]:
@@ -51,12 +54,9 @@ def links_of(base: Base, rows: pd.DataFrame, by_client: bool, notes: list[str]) 
     left = 1 - np.asarray(access.loss)
     figures = [
         np.broadcast_to(each, count)
-        for each in (access.up_bps * left, access.down_bps * left, access.latency_s + access.overhead_s)
+        for each in (access.up_bps * left, access.down_bps * left, access.latency_s, access.overhead_s)
     ]
-    known = {
-        name: LinkFit(float(up_bps), float(down_bps), float(latency_s))
-        for name, up_bps, down_bps, latency_s in zip(base.clients, *figures, strict=True)
-    }
+    known = {name: LinkFit(*map(float, row)) for name, *row in zip(base.clients, *figures, strict=True)}
     groups = {name: [name] for name in base.clients} if by_client else {}
     for name in [] if by_client else base.clients:
         groups.setdefault(base.kind_of[name], []).append(name)
@@ -84,7 +84,7 @@ def backhaul_of(base: Base, rows: pd.DataFrame, notes: list[str]) -> LinkFit | N
     return _link(
         base,
         rows,
-        LinkFit(kind.up * left, kind.down * left, kind.latency + kind.overhead),
+        LinkFit(kind.up * left, kind.down * left, kind.latency, kind.overhead),
         (BACKHAUL_UP, BACKHAUL_DOWN),
         notes,
         "edges",
@@ -103,73 +103,98 @@ def _link(
         notes.append(
             f"links of {whose}: transfers of one size do not tell latency from bandwidth; latency stays as the scenario has it"
         )
-    fixed_s = min(before.latency_s, 0.9 * float(seconds.min()))
-    known_up, known_down = bool(up.any()), bool((~up).any())
-
-    def values_of(x: Floats) -> tuple[float, float, float]:
-        return math.exp(x[0]), math.exp(x[1]), float(x[2]) if told else fixed_s
+    shortest_s, longest_s = float(seconds.min()), float(seconds.max())
 
     def predict(x: Floats) -> Floats:
-        up_bps, down_bps, latency_s = values_of(x)
-        found = np.empty(len(seconds))
-        found[up] = base.transfer_s(sizes[up], up_bps, latency_s)
-        found[~up] = base.transfer_s(sizes[~up], down_bps, latency_s)
+        found = np.full(len(seconds), x[3])
+        found[up] += base.transfer_s(sizes[up], math.exp(x[0]), float(x[2]))
+        found[~up] += base.transfer_s(sizes[~up], math.exp(x[1]), float(x[2]))
         return found
 
+    most_bps = [max((8 * s / t for s, t in zip(sizes[m], seconds[m], strict=True)), default=1e6) for m in (up, ~up)]
+    known = np.array([math.log(before.up_bps), math.log(before.down_bps), before.latency_s, before.overhead_s])
+    if known[2] + known[3] >= shortest_s:
+        known[2:] *= 0.9 * shortest_s / (known[2] + known[3])
     guesses = [
-        np.array([math.log(before.up_bps), math.log(before.down_bps), min(before.latency_s, float(seconds.min()))])
+        known,
+        np.array([*(math.log(2 * bps) for bps in most_bps), 0.2 * shortest_s, 0.2 * shortest_s]),
+        np.array([*map(math.log, most_bps), 0.0, 0.0]),
     ]
-    largest = [max((8 * s / t for s, t in zip(sizes[m], seconds[m], strict=True)), default=1e6) for m in (up, ~up)]
-    guesses.append(np.array([math.log(2 * largest[0]), math.log(2 * largest[1]), 0.5 * float(seconds.min())]))
-    guesses.append(np.array([math.log(largest[0]), math.log(largest[1]), 0.0]))
-    low = np.array([math.log(SLOWEST_BPS), math.log(SLOWEST_BPS), 0.0])
-    high = np.array([math.log(FASTEST_BPS), math.log(FASTEST_BPS), max(float(seconds.max()), 1e-9)])
-    free = np.array([known_up, known_down, told])
-    start = guesses[0].copy()
+    low = np.array([math.log(SLOWEST_BPS), math.log(SLOWEST_BPS), 0.0, 0.0])
+    high = np.array([math.log(FASTEST_BPS), math.log(FASTEST_BPS), longest_s, longest_s])
+    free = np.array([up.any(), (~up).any(), told, False])
+    start = known.copy()
+    if told:
+        start[3] = 0.0
+    found = _fitted(predict, seconds, guesses, (low, high), free, start)
+    if told and found.deviation > NOISE:
+        # What a transfer takes once, beside a latency that slow start takes again and again: only where that explains more.
+        more = np.array([*free[:3], True])
+        other = _fitted(predict, seconds, guesses, (low, high), more, start)
+        if np.isfinite(other.standard_errors[2:]).all() and _gain(found.errors, other.errors) > EXPLAINS:
+            found, free = other, more
     while True:
-        whole = _filled(start, free.copy())
-        found = robust.fit(_of(predict, whole), seconds, [guess[free] for guess in guesses], low[free], high[free])
-        errors_at = np.full(3, np.nan)
-        errors_at[free] = found.standard_errors
         # Of a bandwidth that nobody can tell within a factor or two, the scenario knows more.
-        worst = int(np.argmax(np.where(free[:2], errors_at[:2], -1.0)))
-        if not errors_at[worst] > VAGUE or free.sum() == 1:
+        worst = int(np.argmax(np.where(free[:2], found.standard_errors[:2], -1.0)))
+        if not found.standard_errors[worst] > VAGUE or free.sum() == 1:
             break
         notes.append(
             f"links of {whose}: where their transfers do not tell a bandwidth, it stays as the scenario has it"
         )
         free[worst] = False
-    up_bps, down_bps, latency_s = values_of(whole(found.values))
-    late_s = -found.errors * predict(whole(found.values))
+        found = _fitted(predict, seconds, guesses, (low, high), free, start)
+    x = found.values
+    late_s = -found.errors * predict(x)
     # What varies every day, without what went wrong once.
     usual_s = late_s[np.abs(late_s - np.median(late_s)) <= OUTLIER * robust.deviation_of(late_s)]
     deviation_s = float(np.std(usual_s)) if len(usual_s) >= TRANSFERS else 0.0
     noisy = deviation_s > NOISE * float(np.median(seconds))
-    mean_s = latency_s + float(usual_s.mean()) if noisy else latency_s
-    exponential = bool(noisy and _skewness(usual_s) > SKEWED and deviation_s < mean_s)
+    latency_s, overhead_s = float(x[2]), float(x[3])
+    exponential = bool(noisy and _skewness(usual_s) > SKEWED)
+    if exponential:
+        # Its mean is part of the overhead. What is lacking there the latency has taken over, which counts on every way there is.
+        lacking_s = max(0.0, deviation_s - overhead_s - float(usual_s.mean()))
+        less_s = lacking_s / (1 + 2 * base.carriage.transport.set_up)
+        exponential = less_s <= latency_s
+        if exponential:
+            latency_s, overhead_s = latency_s - less_s, overhead_s + float(usual_s.mean()) + lacking_s
     return LinkFit(
-        up_bps if known_up else before.up_bps, down_bps if known_down else before.down_bps,
-        mean_s if exponential else latency_s, len(rows), told, deviation_s if noisy else 0.0, exponential, found.deviation,
-        (float(errors_at[0]), float(errors_at[1]), float(errors_at[2])),
+        math.exp(x[0]), math.exp(x[1]), latency_s, overhead_s, len(rows), told, deviation_s if noisy else 0.0,
+        exponential, found.deviation, tuple(found.standard_errors.tolist()),
     )  # fmt: skip
 
 
-def _skewness(values: Floats) -> float:
-    """Of a sample: 0 for a normal distribution, 2 for an exponential one."""
-    apart = values - values.mean()
-    return float((apart**3).mean() / (apart**2).mean() ** 1.5)
-
-
-def _filled(start: Floats, free: npt.NDArray[np.bool_]) -> Callable[[Floats], Floats]:
-    """A function that puts the parameters which are fitted among those that are not."""
+def _fitted(
+    predict: Callable[[Floats], Floats],
+    seconds: Floats,
+    guesses: Sequence[Floats],
+    bounds: tuple[Floats, Floats],
+    free: npt.NDArray[np.bool_],
+    start: Floats,
+) -> robust.Robust:
+    """The fit of the figures that are ``free``; the others are as in ``start``, and their standard errors are nan."""
 
     def whole(part: Floats) -> Floats:
         full = start.copy()
         full[free] = part
         return full
 
-    return whole
+    found = robust.fit(
+        lambda part: predict(whole(part)), seconds, [guess[free] for guess in guesses], bounds[0][free], bounds[1][free]
+    )
+    errors = np.full(len(start), np.nan)
+    errors[free] = found.standard_errors
+    return replace(found, values=whole(found.values), standard_errors=errors)
 
 
-def _of(predict: Callable[[Floats], Floats], whole: Callable[[Floats], Floats]) -> Callable[[Floats], Floats]:
-    return lambda part: predict(whole(part))
+def _gain(before: Floats, after: Floats) -> float:
+    """By how much one more figure lowers the deviance of a fit, outliers cut."""
+    most = OUTLIER * max(robust.deviation_of(before), 1e-12)
+    squares = [float((np.clip(errors, -most, most) ** 2).sum()) for errors in (before, after)]
+    return len(before) * math.log(squares[0] / max(squares[1], 1e-300)) if squares[0] else 0.0
+
+
+def _skewness(values: Floats) -> float:
+    """Of a sample: 0 for a normal distribution, 2 for an exponential one."""
+    apart = values - values.mean()
+    return float((apart**3).mean() / (apart**2).mean() ** 1.5)

@@ -102,7 +102,7 @@ def test_noise_leaves_figures_within_their_errors(base: Base) -> None:
     off = []
     for name, link in found.links.items():
         expected = world.links[name]
-        up_error, down_error, latency_error_s = link.standard_errors
+        up_error, down_error, latency_error_s, _ = link.standard_errors
         off += [
             np.log(link.up_bps / expected.up_bps) / up_error, np.log(link.down_bps / expected.down_bps) / down_error,
             (link.latency_s - expected.latency_s) / latency_error_s,
@@ -180,8 +180,12 @@ def test_late_transfers_are_jitter_of_their_kind(base: Base) -> None:
     ):
         found = fit(base, timings.assign(seconds=np.abs(timings["seconds"] + draw)))
         links = [found.links[name] for name in base.clients]
+        assert all(link.overhead_s >= link.deviation_s for link in links if link.exponential)
         assert np.mean([link.exponential == exponential for link in links]) > 0.8
         assert np.mean([link.deviation_s for link in links]) == pytest.approx(np.std(draw), rel=0.3)
+        both = timings["phase"].isin((UP, DOWN)).to_numpy()
+        late = found.predict(timings)[both] - timings["seconds"].to_numpy()[both]
+        assert late.mean() == pytest.approx(draw.mean(), abs=0.004)
 
 
 def test_the_files_of_a_fit_are_the_world_that_was_fitted(base: Base, tmp_path: Path) -> None:
