@@ -226,7 +226,8 @@ def _operations(base: Base, kind: str, device: DeviceFit, rows: pd.DataFrame, no
     }
     profile = _with(device.profile, update)
     notes.append(
-        f"{kind}: groups of fewer than {SIZES} sizes make no curve; its group operations take {slower:.3g} times as long"
+        f"{kind}: groups of fewer than {SIZES} sizes make no curve; its group operations take {slower:.4g} times "
+        "what the profile says"
     )
     return replace(
         device, profile=profile, group_factor=slower, group_operations=len(rows), group_sizes=several,

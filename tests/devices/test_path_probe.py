@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from scipy.stats import gamma
 from scenario.command import TINY, hfl
 
 from devices import path_probe
@@ -75,11 +76,11 @@ def test_what_was_measured_is_a_link(tmp_path: Path) -> None:
     trips = (0.021, 0.020, 0.023, 0.030)
     found = path_probe.Path(trips, path_probe.Rate(9.56e6, 0.02, 5), path_probe.Rate(4.78e7, 0.01, 5), 1000)
     assert found.latency_s == 0.01
-    assert found.jitter_s == pytest.approx((0.094 / 4 - 0.02) / 2)
+    assert found.jitter_s == pytest.approx(0.002 / gamma(2).median())
     text = as_yaml(found, "access", "there:1")
     link = yaml.safe_load(text)["topology"]["links"]["access"]
     assert link["latency"] == "10 ms"
-    assert link["jitter"] == {"kind": "exponential", "scale": "1.75 ms"}
+    assert link["jitter"] == {"kind": "exponential", "scale": "1.192 ms"}
     assert "relative standard deviation 0.02" in text
     (tmp_path / "link.yaml").write_text(text)
     (tmp_path / "s.yaml").write_text(TINY)
