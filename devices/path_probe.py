@@ -64,7 +64,7 @@ class Path:
 
     @property
     def jitter_s(self) -> float:
-        """The mean of what each way takes beside the latency, were it exponential. Told by the median, which outliers do not move."""
+        """The mean of what each way takes beside the latency, were it exponential; by the median, which outliers do not move."""
         return (statistics.median(self.trips_s) - min(self.trips_s)) / GAMMA_MEDIAN
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from scipy.stats import gamma
 from scenario.command import TINY, hfl
+from scipy.stats import gamma
 
 from devices import path_probe
 from emulator.cli.calibrate_links import as_yaml
