@@ -1,8 +1,8 @@
 """How far one run's clock is off another's: phases, rounds, who came first, and totals.
 
 The two are runs of one scenario: an emulated one and a measured one (whose manifest says ``clock: measured``), or any two in
-different worlds. What happened in both is matched by what it was, who did it with whom, and in which round; what happened in
-one alone is counted and never dropped. Errors are (first - second) / second: with a minus the first is too fast.
+different worlds. What happened in both is matched by what it was, who did it with whom, and in which round; what happened
+in one alone is counted and never dropped. Errors are (first - second) / second: with a minus the first is too fast.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from analysis.differences import differences
 from analysis.runs import Run, check_trained, measure_of
 from analysis.seeds import mean_and_interval
 from emulator.errors import InputError, quote_all
-from emulator.ledger import CLIENT_SERVER, COMPUTE, DONE, EVALUATION, GROUP_OPERATION, TRANSFER
+from emulator.ledger import CLIENT_SERVER, COMPUTE, DONE, EVALUATION, GROUP_OPERATION, TEXTS, TRANSFER
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,12 +35,12 @@ _PART_OF_HOP = {"client-client": "client to client", "client-server": "up", "ser
 class ClockErrors:
     """What `compare` found. Shares are shares (0.05 for 5 %); what is not known is nan.
 
-    ``phases`` has a row for each phase: ``matched``, ``only_first`` and ``only_second`` activities, ``first_s`` and ``second_s``
-    (means of those matched), ``error`` of the sum, ``ci95`` (half the interval of the error's mean over rounds) and
-    ``absolute`` (the mean of what each is off, as a share of the mean). ``rounds`` has a row for each round that is in either:
-    ``first_s``, ``second_s`` (how long it lasted), ``error``. ``arrivals`` has one for each round in which models were sent up:
-    ``matched``, ``only_first``, ``only_second``, ``pairs``, ``same``, ``swapped``, ``tied``, ``tau`` (Kendall's tau-b), ``turns``
-    and ``same_first``. ``totals`` has ``what``, ``unit``, ``first``, ``second``, ``error``.
+    ``phases`` has a row for each phase: ``matched``, ``only_first`` and ``only_second`` activities, ``rows_first`` and ``rows_second``
+    (rows of the ledgers in all), ``first_s`` and ``second_s`` (means of those matched), ``error`` of the sum, ``ci95`` (half the
+    interval of the error's mean over rounds) and ``absolute`` (the mean of what each is off, as a share of the mean). ``rounds`` has
+    a row for each round that is in either: ``first_s``, ``second_s`` (how long it lasted), ``error``. ``arrivals`` has one for each
+    round in which something was sent up: ``matched``, ``only_first``, ``only_second``, ``pairs``, ``same``, ``swapped``, ``tied``,
+    ``tau`` (Kendall's tau-b), ``turns`` and ``same_first``. ``totals`` has ``what``, ``unit``, ``first``, ``second``, ``error``.
     """
 
     first: Run
@@ -141,21 +141,20 @@ def off(first: float, second: float) -> float:
     return math.nan if first else 0.0
 
 
-def matched(first: pd.DataFrame, second: pd.DataFrame, keys: Sequence[str] = KEY) -> pd.DataFrame:
-    """Rows of two ledgers side by side: columns of the first end in ``_1``, of the second in ``_2``.
+def matched(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
+    """What is in two ledgers side by side, by `KEY`: columns of the first end in ``_1``, of the second in ``_2``.
 
-    ``_merge`` says which have it: ``both``, ``left_only`` or ``right_only``. Of what happened several times, the first is matched
-    with the first, by when they began.
+    Rows that are alike in all of `KEY` are one activity: real secure aggregation is a group operation in several steps. Of each
+    there are ``lasts`` (the sum of its rows' seconds), ``end_s`` (of the last) and ``rows``. ``_merge`` says which have it:
+    ``both``, ``left_only`` or ``right_only``.
     """
-    import pandas as pd
-
     sides = []
     for ledger in (first, second):
-        rows = ledger.sort_values("start_s", kind="stable")
-        texts = {c: rows[c].astype(str) for c in keys if not pd.api.types.is_numeric_dtype(rows[c])}
-        rows = rows.assign(**texts)
-        sides.append(rows.assign(again=rows.groupby(list(keys), sort=False, observed=True).cumcount()))
-    return sides[0].merge(sides[1], how="outer", on=[*keys, "again"], suffixes=("_1", "_2"), indicator=True)
+        rows = ledger.astype({name: str for name in KEY if name in TEXTS})
+        rows = rows.assign(lasts=rows["end_s"] - rows["start_s"], rows=1)
+        folded = rows.groupby(list(KEY), sort=False, as_index=False)
+        sides.append(folded.agg({"lasts": "sum", "end_s": "max", "rows": "sum"}))
+    return sides[0].merge(sides[1], how="outer", on=list(KEY), suffixes=("_1", "_2"), indicator=True)
 
 
 def _part(rows: pd.DataFrame) -> np.ndarray:
@@ -175,8 +174,6 @@ def _phases(first: Run, second: Run) -> Iterator[dict[str, Any]]:
     """The phases that are activities."""
     one, other = (run.ledger[run.ledger["kind"] != EVALUATION] for run in (first, second))
     both = matched(one, other)
-    for side in ("1", "2"):
-        both[f"lasts_{side}"] = both[f"end_s_{side}"] - both[f"start_s_{side}"]
     both["part"] = _part(both)
     found = list(dict.fromkeys(both["part"]))
     known = [part for part in activity.KINDS if part in found]
@@ -189,7 +186,8 @@ def _waiting(first: Run, second: Run) -> dict[str, Any]:
     sides = [activity.by_round(run) for run in (first, second)]
     both = sides[0].merge(sides[1], how="outer", on=["client", "round"], suffixes=("_1", "_2"), indicator=True)
     column = activity.COLUMNS[activity.WAITING]
-    return _errors(activity.WAITING, both.rename(columns={f"{column}_1": "lasts_1", f"{column}_2": "lasts_2"}))
+    both = both.rename(columns={f"{column}_1": "lasts_1", f"{column}_2": "lasts_2"})
+    return _errors(activity.WAITING, both.assign(rows_1=both["lasts_1"].notna(), rows_2=both["lasts_2"].notna()))
 
 
 def _errors(part: str, both: pd.DataFrame) -> dict[str, Any]:
@@ -205,6 +203,8 @@ def _errors(part: str, both: pd.DataFrame) -> dict[str, Any]:
         "matched": len(here),
         "only_first": int(counts.get("left_only", 0)),
         "only_second": int(counts.get("right_only", 0)),
+        "rows_first": int(both["rows_1"].sum()),
+        "rows_second": int(both["rows_2"].sum()),
         "first_s": float(one.mean()) if len(here) else math.nan,
         "second_s": float(other.mean()) if len(here) else math.nan,
         "error": off(float(one.sum()), total) if len(here) else math.nan,

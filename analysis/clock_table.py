@@ -25,6 +25,7 @@ _TEXT = {"s": time_text, "bytes": bytes_text, "client-s": cost_text}
 # The columns of the table for programs. Errors are shares of the second run's figures.
 COLUMNS = (
     "section", "what", "unit", "first", "second", "error", "error_ci95", "error_absolute", "matched", "only_first", "only_second",
+    "rows_first", "rows_second",
     "pairs", "same_order", "swapped", "tied", "kendall_tau", "turns", "same_first",
 )  # fmt: skip
 
@@ -146,7 +147,7 @@ def _lines(errors: ClockErrors) -> Iterator[dict[str, Any]]:
         yield {
             "section": "phase", "what": row["phase"], "unit": "s", "first": row["first_s"], "second": row["second_s"],
             "error": row["error"], "error_ci95": row["ci95"], "error_absolute": row["absolute"],
-            **{c: row[c] for c in ("matched", "only_first", "only_second")},
+            **{c: row[c] for c in ("matched", "only_first", "only_second", "rows_first", "rows_second")},
         }  # fmt: skip
     for row in errors.rounds.to_dict("records"):
         yield {

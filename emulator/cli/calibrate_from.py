@@ -85,6 +85,12 @@ def from_(
     found = held_out.validate(base, measured, lasted, parts, by == "client", kept, err.print) if parts else None
     written = files.write(fitted, folder, f"{said} ({rounds} rounds, {len(measured)} activities)")
     _show(fitted)
+    if source.is_dir() and (count := timings.steps(run.ledger)) > 1:
+        err.print(
+            f"note: group operations come in {count:.3g} steps. Their seconds are fitted as one; of the messages between them the "
+            "emulator sends one each way, so whole rounds are predicted to be shorter by the others",
+            markup=False,
+        )
     for note in fitted.notes:
         err.print(f"note: {note}", markup=False)
     if found is not None:

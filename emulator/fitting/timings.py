@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 DOWN, TRAIN, GROUP, UP = PHASES = ("down", "train", "group", "up")
 BACKHAUL_DOWN, BACKHAUL_UP = BACKHAUL = ("cloud to edge", "edge to cloud")
 TRAINING = "training"  # what a ledger calls local training
+_PLACE = ("round", "group", "group_round")
 _NEEDS = {DOWN: "bytes", UP: "bytes", TRAIN: "samples", GROUP: "group_size"}
 
 
@@ -41,6 +42,9 @@ def from_ledger(ledger: pd.DataFrame, clients: Sequence[str]) -> pd.DataFrame:
 
     rows = ledger.astype(dict.fromkeys(("kind", "who", "peer", "what", "hop", "status"), str))
     rows = rows[(rows["status"] == DONE) & (rows["end_s"] > rows["start_s"])]
+    rows = pd.concat(
+        [rows[rows["kind"] != GROUP_OPERATION], _whole(rows[rows["kind"] == GROUP_OPERATION])], ignore_index=True
+    )
     sizes = rows.groupby(["kind", "what", "round", "group", "group_round"])["who"].transform("size")
     parts = []
     for phase, chosen, column in (
@@ -62,6 +66,20 @@ def from_ledger(ledger: pd.DataFrame, clients: Sequence[str]) -> pd.DataFrame:
             )
         )  # fmt: skip
     return pd.concat(parts, ignore_index=True)
+
+
+def steps(ledger: pd.DataFrame) -> float:
+    """In how many rows a member's group operation comes, in the mean; nan where there is none."""
+    rows = ledger[ledger["kind"] == GROUP_OPERATION]
+    return len(rows) / len(rows.drop_duplicates([*_PLACE, "who", "what"])) if len(rows) else float("nan")
+
+
+def _whole(rows: pd.DataFrame) -> pd.DataFrame:
+    """Group operations whose steps are one: real secure aggregation has several, between which members send messages."""
+    key = [*_PLACE, "kind", "who", "what"]
+    took_s = (rows["end_s"] - rows["start_s"]).groupby([rows[name] for name in key]).transform("sum")
+    first = ~rows.duplicated(key)
+    return rows[first].assign(end_s=(rows["start_s"] + took_s)[first])
 
 
 def from_file(file: Path, clients: Sequence[str]) -> pd.DataFrame:

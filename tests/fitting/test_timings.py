@@ -36,7 +36,8 @@ def test_a_ledger_gives_what_was_done(tmp_path: Path) -> None:
     ledger.add(COMPUTE, "client-1", 1, 2, tag.with_purpose("measurement"), samples=20)
     for client in CLIENTS:
         ledger.add(GROUP_OPERATION, client, 3, 4, tag.with_purpose("secure-aggregation"))
-        ledger.add(GROUP_OPERATION, client, 5, 7, Tag("secure-aggregation", 1, 0, 1))
+        ledger.add(GROUP_OPERATION, client, 5, 6.5, Tag("secure-aggregation", 1, 0, 1))
+        ledger.add(GROUP_OPERATION, client, 7, 7.5, Tag("secure-aggregation", 1, 0, 1))  # a further step
     ledger.add(TRANSFER, "client-0", 7, 9, tag.with_purpose("model"), "edge-0", 500, 0, CLIENT_SERVER)
     ledger.add(TRANSFER, "edge-0", 9, 10, tag.with_purpose("model"), "cloud", 500, 0, EDGE_CLOUD)
     ledger.add(COMPUTE, "edge-0", 9, 9, tag.with_purpose("formation"))
