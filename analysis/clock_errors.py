@@ -35,12 +35,13 @@ _PART_OF_HOP = {"client-client": "client to client", "client-server": "up", "ser
 class ClockErrors:
     """What `compare` found. Shares are shares (0.05 for 5 %); what is not known is nan.
 
-    ``phases`` has a row for each phase: ``matched``, ``only_first`` and ``only_second`` activities, ``rows_first`` and ``rows_second``
-    (rows of the ledgers in all), ``first_s`` and ``second_s`` (means of those matched), ``error`` of the sum, ``ci95`` (half the
-    interval of the error's mean over rounds) and ``absolute`` (the mean of what each is off, as a share of the mean). ``rounds`` has
-    a row for each round that is in either: ``first_s``, ``second_s`` (how long it lasted), ``error``. ``arrivals`` has one for each
-    round in which something was sent up: ``matched``, ``only_first``, ``only_second``, ``pairs``, ``same``, ``swapped``, ``tied``,
-    ``tau`` (Kendall's tau-b), ``turns`` and ``same_first``. ``totals`` has ``what``, ``unit``, ``first``, ``second``, ``error``.
+    ``phases`` has a row for each phase: ``matched``, ``only_first`` and ``only_second`` activities, ``rows_first`` and
+    ``rows_second`` (rows of the ledgers in all), ``first_s`` and ``second_s`` (means of those matched), ``error`` of the sum,
+    ``ci95`` (half the interval of the error's mean over rounds) and ``absolute`` (the mean of what each is off, as a share of the
+    mean). ``rounds`` has a row for each round that is in either: ``first_s``, ``second_s`` (how long it lasted), ``error``.
+    ``arrivals`` has one for each round in which something was sent up: ``matched``, ``only_first``, ``only_second``, ``pairs``,
+    ``same``, ``swapped``, ``tied``, ``tau`` (Kendall's tau-b), ``turns`` and ``same_first``. ``totals`` has ``what``, ``unit``,
+    ``first``, ``second``, ``error``.
     """
 
     first: Run

@@ -87,8 +87,8 @@ def from_(
     _show(fitted)
     if source.is_dir() and (count := timings.steps(run.ledger)) > 1:
         err.print(
-            f"note: group operations come in {count:.3g} steps. Their seconds are fitted as one; of the messages between them the "
-            "emulator sends one each way, so whole rounds are predicted to be shorter by the others",
+            f"note: group operations come in {count:.3g} steps. Their seconds are fitted as one; of the messages between them "
+            "the emulator sends one each way, so whole rounds are predicted to be shorter by the others",
             markup=False,
         )
     for note in fitted.notes:

@@ -22,7 +22,7 @@ from devices import robust
 from devices.profile import Curve, DeviceProfile, Terms
 from emulator.errors import InputError
 from emulator.fitting.base import Base, Floats
-from emulator.fitting.links import LinkFit, backhaul_of, links_of
+from emulator.fitting.links import LinkFit, backhaul_of, known_backhaul, links_of, sent_s
 from emulator.fitting.timings import BACKHAUL, BACKHAUL_UP, DOWN, GROUP, TRAIN, UP
 
 if TYPE_CHECKING:
@@ -85,16 +85,12 @@ class Fit:
         return found
 
     def _seconds(self, phase: str, client: str, part: pd.DataFrame) -> Floats | float:
-        sizes = part["bytes"].to_numpy(dtype=np.int64)
         if phase in BACKHAUL:
             if self.backhaul is None:
                 return math.nan
-            rate = self.backhaul.up_bps if phase == BACKHAUL_UP else self.backhaul.down_bps
-            return self.base.transfer_s(sizes, rate, self.backhaul.latency_s) + self.backhaul.overhead_s
+            return sent_s(self.base, part, self.backhaul, phase == BACKHAUL_UP)
         if phase in (UP, DOWN):
-            link = self.links[client]
-            rate = link.up_bps if phase == UP else link.down_bps
-            return self.base.transfer_s(sizes, rate, link.latency_s) + link.overhead_s
+            return sent_s(self.base, part, self.links[client], phase == UP, self.backhaul or known_backhaul(self.base))
         kind = self.base.kind_of[client]
         device, speed = self.devices[kind], self.devices[kind].speeds[client]
         if phase == TRAIN:
@@ -117,8 +113,9 @@ def fit(base: Base, timings: pd.DataFrame, by_client: bool = True) -> Fit:
         rows = timings[timings["client"].isin(clients)]
         trained = _device(base, kind, clients, rows[rows["phase"] == TRAIN], by_client, notes)
         devices[kind] = _operations(base, kind, trained, rows[rows["phase"] == GROUP], notes)
-    links = dict(links_of(base, timings[timings["phase"].isin((UP, DOWN))], by_client, notes))
     backhaul = backhaul_of(base, timings[timings["phase"].isin(BACKHAUL)], notes)
+    above = backhaul or known_backhaul(base)
+    links = dict(links_of(base, timings[timings["phase"].isin((UP, DOWN))], above, by_client, notes))
     return Fit(base, devices, links, backhaul, tuple(dict.fromkeys(notes)))
 
 

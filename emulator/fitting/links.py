@@ -48,7 +48,29 @@ class LinkFit:
     standard_errors: tuple[float, ...] = (math.nan,) * 4
 
 
-def links_of(base: Base, rows: pd.DataFrame, by_client: bool, notes: list[str]) -> Iterator[tuple[str, LinkFit]]:
+def sent_s(base: Base, rows: pd.DataFrame, link: LinkFit, up: bool, above: LinkFit | None = None) -> Floats:
+    """Seconds of transfers over a link, of those ``through`` an edge also over the link ``above`` it."""
+    sizes = rows["bytes"].to_numpy(dtype=np.int64)
+    through = rows["through"].to_numpy(dtype=bool)
+    rate = link.up_bps if up else link.down_bps
+    found = np.empty(len(sizes))
+    found[~through] = base.transfer_s(sizes[~through], rate, link.latency_s) + link.overhead_s
+    if above is not None and through.any():
+        narrowest = min(rate, above.up_bps if up else above.down_bps)
+        found[through] = base.transfer_s(sizes[through], narrowest, link.latency_s + above.latency_s)
+        found[through] += link.overhead_s + above.overhead_s
+    return found
+
+
+def known_backhaul(base: Base) -> LinkFit:
+    """The link between the edges and the cloud as the scenario has it."""
+    kind = base.loaded.scenario.topology.links.backhaul
+    return LinkFit(kind.up * (1 - kind.loss), kind.down * (1 - kind.loss), kind.latency, kind.overhead)
+
+
+def links_of(
+    base: Base, rows: pd.DataFrame, above: LinkFit, by_client: bool, notes: list[str]
+) -> Iterator[tuple[str, LinkFit]]:
     """The links of all clients."""
     access, count = base.fleet.roster.access, len(base.clients)
     left = 1 - np.asarray(access.loss)
@@ -56,7 +78,10 @@ def links_of(base: Base, rows: pd.DataFrame, by_client: bool, notes: list[str]) 
         np.broadcast_to(each, count)
         for each in (access.up_bps * left, access.down_bps * left, access.latency_s, access.overhead_s)
     ]
-    known = {name: LinkFit(*map(float, row)) for name, *row in zip(base.clients, *figures, strict=True)}
+    known = {
+        name: LinkFit(float(up_bps), float(down_bps), float(latency_s), float(overhead_s))
+        for name, up_bps, down_bps, latency_s, overhead_s in zip(base.clients, *figures, strict=True)
+    }
     groups = {name: [name] for name in base.clients} if by_client else {}
     for name in [] if by_client else base.clients:
         groups.setdefault(base.kind_of[name], []).append(name)
@@ -67,7 +92,7 @@ def links_of(base: Base, rows: pd.DataFrame, by_client: bool, notes: list[str]) 
             unmeasured += len(members)
             yield from ((name, known[name]) for name in members)
             continue
-        found = _link(base, own, known[members[0]], (UP, DOWN), notes, "clients")
+        found = _link(base, own, known[members[0]], (UP, DOWN), notes, "clients", above)
         yield from ((name, found) for name in members)
     if unmeasured:
         notes.append(
@@ -79,20 +104,17 @@ def backhaul_of(base: Base, rows: pd.DataFrame, notes: list[str]) -> LinkFit | N
     """The link between the edges and the cloud, one for all."""
     if len(rows) < TRANSFERS:
         return None
-    kind = base.loaded.scenario.topology.links.backhaul
-    left = 1 - kind.loss
-    return _link(
-        base,
-        rows,
-        LinkFit(kind.up * left, kind.down * left, kind.latency, kind.overhead),
-        (BACKHAUL_UP, BACKHAUL_DOWN),
-        notes,
-        "edges",
-    )
+    return _link(base, rows, known_backhaul(base), (BACKHAUL_UP, BACKHAUL_DOWN), notes, "edges")
 
 
 def _link(
-    base: Base, rows: pd.DataFrame, before: LinkFit, phases: tuple[str, str], notes: list[str], whose: str
+    base: Base,
+    rows: pd.DataFrame,
+    before: LinkFit,
+    phases: tuple[str, str],
+    notes: list[str],
+    whose: str,
+    above: LinkFit | None = None,
 ) -> LinkFit:
     """One link by its transfers up and down."""
     seconds = rows["seconds"].to_numpy(dtype=float)
@@ -105,16 +127,20 @@ def _link(
         )
     shortest_s, longest_s = float(seconds.min()), float(seconds.max())
 
+    ways = [(way, rows[way], is_up) for way, is_up in ((up, True), (~up, False))]
+
     def predict(x: Floats) -> Floats:
-        found = np.full(len(seconds), x[3])
-        found[up] += base.transfer_s(sizes[up], math.exp(x[0]), float(x[2]))
-        found[~up] += base.transfer_s(sizes[~up], math.exp(x[1]), float(x[2]))
+        found = np.empty(len(seconds))
+        link = LinkFit(math.exp(x[0]), math.exp(x[1]), float(x[2]), float(x[3]))
+        for way, own, is_up in ways:
+            found[way] = sent_s(base, own, link, is_up, above)
         return found
 
     most_bps = [max((8 * s / t for s, t in zip(sizes[m], seconds[m], strict=True)), default=1e6) for m in (up, ~up)]
     known = np.array([math.log(before.up_bps), math.log(before.down_bps), before.latency_s, before.overhead_s])
-    if known[2] + known[3] >= shortest_s:
-        known[2:] *= 0.9 * shortest_s / (known[2] + known[3])
+    beside_s = above.latency_s + above.overhead_s if above is not None and rows["through"].any() else 0.0
+    if known[2] + known[3] + beside_s >= shortest_s:
+        known[2:] *= max(0.0, 0.9 * shortest_s - beside_s) / max(known[2] + known[3], 1e-300)
     guesses = [
         known,
         np.array([*(math.log(2 * bps) for bps in most_bps), 0.2 * shortest_s, 0.2 * shortest_s]),

@@ -2,7 +2,8 @@
 
 A row is an activity: ``round``, ``client`` (its name), ``phase`` (of `PHASES`), ``start_s``, ``seconds``, ``bytes``, ``samples``
 (all epochs counted), ``batch_size`` and ``group_size``; 0 where a column does not apply. Transfers between edges and the cloud
-are of the phases `BACKHAUL`; their client is the edge.
+are of the phases `BACKHAUL`; their client is the edge. ``through`` says that a client's transfer went through its edge to or from
+the cloud: it was one transfer on both links, and has no row of these phases.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ def from_ledger(ledger: pd.DataFrame, clients: Sequence[str]) -> pd.DataFrame:
     rows = pd.concat(
         [rows[rows["kind"] != GROUP_OPERATION], _whole(rows[rows["kind"] == GROUP_OPERATION])], ignore_index=True
     )
+    through = _through(rows)
     sizes = rows.groupby(["kind", "what", "round", "group", "group_round"])["who"].transform("size")
     parts = []
     for phase, chosen, column in (
@@ -55,17 +57,31 @@ def from_ledger(ledger: pd.DataFrame, clients: Sequence[str]) -> pd.DataFrame:
         (BACKHAUL_DOWN, (rows["kind"] == TRANSFER) & (rows["hop"] == CLOUD_EDGE), "peer"),
         (BACKHAUL_UP, (rows["kind"] == TRANSFER) & (rows["hop"] == EDGE_CLOUD), "who"),
     ):
-        part = rows[chosen & (rows[column].isin(clients) | (phase in BACKHAUL))]
+        part = rows[chosen & ((rows[column].isin(clients)) if phase in PHASES else ~through)]
         parts.append(
             pd.DataFrame(
                 {
                     "round": part["round"], "client": part[column], "phase": phase, "start_s": part["start_s"],
                     "seconds": part["end_s"] - part["start_s"], "bytes": part["bytes"], "samples": part["samples"],
                     "batch_size": 0, "group_size": sizes[part.index] if phase == GROUP else 0,
+                    "through": through[part.index],
                 }
             )
         )  # fmt: skip
     return pd.concat(parts, ignore_index=True)
+
+
+def _through(rows: pd.DataFrame) -> pd.Series[bool]:
+    """Which rows are of transfers between clients and the cloud: they stand twice, with the same instants, once for each hop."""
+    import pandas as pd
+
+    edge = rows["who"].where(rows["hop"].isin((SERVER_CLIENT, EDGE_CLOUD)), rows["peer"])
+    up = rows["hop"].isin((CLIENT_SERVER, EDGE_CLOUD))
+    above = rows["hop"].isin((CLOUD_EDGE, EDGE_CLOUD))
+    keys = pd.MultiIndex.from_arrays([edge, up, rows["what"], rows["start_s"], rows["end_s"], rows["bytes"]])
+    below = rows["hop"].isin((SERVER_CLIENT, CLIENT_SERVER)).to_numpy()
+    both = (below & keys.isin(keys[above])) | (above.to_numpy() & keys.isin(keys[below]))
+    return pd.Series(both, index=rows.index)
 
 
 def steps(ledger: pd.DataFrame) -> float:
@@ -98,6 +114,7 @@ def from_file(file: Path, clients: Sequence[str]) -> pd.DataFrame:
     for column in ("bytes", "samples", "batch_size", "group_size"):
         values = table.numbers.get(column, np.full(len(table), np.nan))
         found[column] = np.nan_to_num(values).astype(int)
+    found["through"] = False
     known = set(clients)
     for row in range(len(table)):
         problems += [f"{table.place(row, column)}: {message}" for column, message in _wrong(table, found, row, known)]

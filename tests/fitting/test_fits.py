@@ -52,7 +52,18 @@ def measured(
     rows: list[dict[str, Any]] = []
 
     def add(**row: Any) -> None:
-        rows.append({"bytes": 0, "samples": 0, "batch_size": 0, "group_size": 0, "start_s": 0.0, "seconds": 0.0} | row)
+        rows.append(
+            {
+                "through": False,
+                "bytes": 0,
+                "samples": 0,
+                "batch_size": 0,
+                "group_size": 0,
+                "start_s": 0.0,
+                "seconds": 0.0,
+            }
+            | row
+        )
 
     for number in range(1, rounds + 1):
         for c, name in enumerate(world.base.clients):

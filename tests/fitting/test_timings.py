@@ -71,7 +71,7 @@ def test_a_file_gives_them_too(tmp_path: Path) -> None:
         {
             "round": [1, 1, 1, 2], "client": ["client-0", "client-0", "client-1", "client-1"], "phase": [DOWN, TRAIN, GROUP, UP],
             "start_s": [0, 0.5, 3, 4], "seconds": [0.5, 2, 0.5, 1], "bytes": [1000, 0, 0, 1000], "samples": [0, 40, 0, 0],
-            "batch_size": [0, 10, 0, 0], "group_size": [0, 0, 2, 0],
+            "batch_size": [0, 10, 0, 0], "group_size": [0, 0, 2, 0], "through": [False] * 4,
         }
     )  # fmt: skip
     pd.testing.assert_frame_equal(found, expected, check_dtype=False)
