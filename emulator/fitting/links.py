@@ -184,6 +184,12 @@ def _link(
         exponential = less_s <= latency_s
         if exponential:
             latency_s, overhead_s = latency_s - less_s, overhead_s + float(usual_s.mean()) + lacking_s
+            rates = free & np.array([True, True, False, False])
+            if (
+                less_s and rates.any()
+            ):  # long transfers, whose latency counts more often, must meet what was measured again
+                start = np.array([x[0], x[1], latency_s, overhead_s])
+                x = _fitted(predict, seconds, [start], (low, high), rates, start).values
     return LinkFit(
         math.exp(x[0]), math.exp(x[1]), latency_s, overhead_s, len(rows), told, deviation_s if noisy else 0.0,
         exponential, found.deviation, tuple(found.standard_errors.tolist()),
