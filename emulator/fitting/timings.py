@@ -16,6 +16,7 @@ import numpy as np
 
 from emulator.errors import InputError, quote_all, suggestion
 from emulator.ledger import (
+    CLIENT_CLIENT,
     CLIENT_SERVER,
     CLOUD_EDGE,
     COMPUTE,
@@ -72,7 +73,10 @@ def from_ledger(ledger: pd.DataFrame, clients: Sequence[str]) -> pd.DataFrame:
 
 
 def _through(rows: pd.DataFrame) -> pd.Series[bool]:
-    """Which rows are of transfers between clients and the cloud: they stand twice, with the same instants, once for each hop."""
+    """Which rows are hops of longer ways: transfers between clients and the cloud, or to other clients through servers.
+
+    Such a transfer has a row for each hop, with the same instants.
+    """
     import pandas as pd
 
     edge = rows["who"].where(rows["hop"].isin((SERVER_CLIENT, EDGE_CLOUD)), rows["peer"])
@@ -80,7 +84,9 @@ def _through(rows: pd.DataFrame) -> pd.Series[bool]:
     above = rows["hop"].isin((CLOUD_EDGE, EDGE_CLOUD))
     keys = pd.MultiIndex.from_arrays([edge, up, rows["what"], rows["start_s"], rows["end_s"], rows["bytes"]])
     below = rows["hop"].isin((SERVER_CLIENT, CLIENT_SERVER)).to_numpy()
-    both = (below & keys.isin(keys[above])) | (above.to_numpy() & keys.isin(keys[below]))
+    whole = pd.MultiIndex.from_arrays([rows["what"], rows["start_s"], rows["end_s"], rows["bytes"]])
+    relayed = above.to_numpy() & whole.isin(whole[rows["hop"] == CLIENT_CLIENT])
+    both = relayed | (below & keys.isin(keys[above])) | (above.to_numpy() & keys.isin(keys[below]))
     return pd.Series(both, index=rows.index)
 
 

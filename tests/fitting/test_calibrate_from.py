@@ -133,3 +133,15 @@ def test_changes_come_from_files_too(measured: Path, tmp_path: Path) -> None:
         done = hfl(*run, f"@{tmp_path / name}")
         assert done.code == 2
         assert says in done.err
+
+
+def test_transfers_through_an_edge_are_one_transfer(measured: Path, tmp_path: Path) -> None:
+    """FedAvg's clients talk to the cloud: both hops of a transfer are one way, over a backhaul that the scenario knows."""
+    fedavg = changed("method=fedavg", *TRUE)
+    assert hfl("run", measured / "s.yaml", "--no-training", "--out", tmp_path / "run", *fedavg).code == 0
+    guess = changed(*GUESSED[:2], "topology.links.access.latency=35 ms")
+    done = hfl("calibrate", "from", tmp_path / "run", "--out", tmp_path / "fit", "--parts", "2", *guess)
+    assert done.code == 0, done.err
+    found = held_out(tmp_path / "fit")
+    assert "edge to cloud" not in found.index
+    assert found["error"].abs().max() < 1e-3

@@ -12,6 +12,7 @@ from emulator.fitting import timings
 from emulator.fitting.timings import BACKHAUL_UP, DOWN, GROUP, TRAIN, UP
 from emulator.ledger import (
     BROKEN,
+    CLIENT_CLIENT,
     CLIENT_SERVER,
     COMPUTE,
     EDGE_CLOUD,
@@ -50,6 +51,21 @@ def test_a_ledger_gives_what_was_done(tmp_path: Path) -> None:
     }  # fmt: skip
     assert set(found[found["phase"] == GROUP]["group_size"]) == {2}
     assert found[found["phase"] == TRAIN][["client", "samples", "round"]].to_numpy().tolist() == [["client-0", 40, 1]]
+
+
+def test_hops_of_longer_ways_are_told(tmp_path: Path) -> None:
+    ledger, tag = Ledger(), Tag("model", 1, 0, 0)
+    ledger.add(TRANSFER, "client-0", 0, 2, tag, "edge-0", 500, 0, CLIENT_SERVER)
+    ledger.add(TRANSFER, "edge-0", 0, 2, tag, "cloud", 500, 0, EDGE_CLOUD)
+    ledger.add(TRANSFER, "client-1", 0, 2, tag, "edge-1", 500, 0, CLIENT_SERVER)  # no further than its edge
+    ledger.add(TRANSFER, "client-0", 3, 4, tag, "client-1", 500, 0, CLIENT_CLIENT)
+    ledger.add(TRANSFER, "edge-0", 3, 4, tag, "cloud", 500, 0, EDGE_CLOUD)
+    ledger.add(TRANSFER, "edge-0", 5, 7, tag, "cloud", 500, 0, EDGE_CLOUD)
+    ledger.write(tmp_path / "ledger.parquet")
+    found = timings.from_ledger(read(tmp_path / "ledger.parquet"), CLIENTS)
+    assert found[["phase", "client", "start_s", "through"]].to_numpy().tolist() == [
+        [UP, "client-0", 0, True], [UP, "client-1", 0, False], [BACKHAUL_UP, "edge-0", 5, False],
+    ]  # fmt: skip
 
 
 def write(folder: Path, *lines: str) -> Path:
