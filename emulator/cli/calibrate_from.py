@@ -82,6 +82,8 @@ def from_(
         said = f"the timings in {source.name}"
     timings.check_enough(measured, source)
     fitted = fit(base, measured, by == "client")
+    if not fitted.found:
+        raise InputError(f"{source} tells nothing of devices or links:\n" + "\n".join(fitted.notes))
     found = held_out.validate(base, measured, lasted, parts, by == "client", kept, err.print) if parts else None
     written = files.write(fitted, folder, f"{said} ({rounds} rounds, {len(measured)} activities)")
     _show(fitted)

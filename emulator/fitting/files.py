@@ -78,6 +78,8 @@ def profile_text(device: DeviceFit, source: str) -> str:
 
 def _found(device: DeviceFit, source: str) -> str:
     """What was fitted, and how far it is off."""
+    if not device.trainings and not device.group_operations:
+        return f"Not fitted: {source} says nothing of it."
     told = (
         "speed and overhead of a batch" if device.separate else "speed (its ratio to the overhead of a batch as it was)"
     )

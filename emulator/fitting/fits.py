@@ -76,6 +76,12 @@ class Fit:
     backhaul: LinkFit | None = None
     notes: tuple[str, ...] = field(default=())
 
+    @property
+    def found(self) -> bool:
+        """Whether anything was fitted at all."""
+        devices = any(each.trainings or each.group_operations for each in self.devices.values())
+        return devices or self.backhaul is not None or any(link.transfers for link in self.links.values())
+
     def predict(self, timings: pd.DataFrame) -> Floats:
         """The seconds that the emulator charges for each activity with these figures; nan where it knows nothing of it."""
         found = np.full(len(timings), np.nan)

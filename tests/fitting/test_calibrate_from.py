@@ -135,6 +135,14 @@ def test_changes_come_from_files_too(measured: Path, tmp_path: Path) -> None:
         assert says in done.err
 
 
+def test_timings_that_tell_nothing_are_refused(measured: Path, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("round,client,phase,start [s],end [s],bytes\n1,client-0,up,0,1,500\n")
+    done = hfl("calibrate", "from", tmp_path / "t.csv", "--scenario", measured / "s.yaml", "--out", tmp_path / "fit")
+    assert done.code == 2
+    assert "tells nothing of devices or links" in done.err
+    assert not (tmp_path / "fit").exists()
+
+
 def test_transfers_through_an_edge_are_one_transfer(measured: Path, tmp_path: Path) -> None:
     """FedAvg's clients talk to the cloud: both hops of a transfer are one way, over a backhaul that the scenario knows."""
     fedavg = changed("method=fedavg", *TRUE)
