@@ -38,7 +38,10 @@ if TYPE_CHECKING:
     from devices.secagg.measurement import Measured
     from devices.secagg.steps import Adversary
 
-commands = typer.Typer(no_args_is_help=True, help="Measure this host; write a device profile or constants.")
+commands = typer.Typer(
+    no_args_is_help=True,
+    help="Measure this host or a path, or fit to a measured run; write profiles, constants or links.",
+)
 app.add_typer(commands, name="calibrate")
 
 MODELS = ("lenet5", "cnn-mnist", "resnet-3block")  # dense networks, from little to much arithmetic
