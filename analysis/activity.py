@@ -117,17 +117,33 @@ def by_client(run: Run) -> pd.DataFrame:
 
     spans = client_spans(run)
     clients, whose = np.unique(spans["client"].to_numpy(dtype=np.int64), return_inverse=True)
-    everything = run.ledger[
-        run.ledger["kind"] != EVALUATION
-    ]  # servers too: a round lasts until the cloud has all models
-    lengths = everything.groupby("round").agg(start_s=("start_s", "min"), end_s=("end_s", "max"))
-    taken = pd.DataFrame({"whose": whose, "round": spans["round"]}).drop_duplicates().join(lengths, on="round")
+    taken = pd.DataFrame({"whose": whose, "round": spans["round"]}).drop_duplicates().join(round_spans(run), on="round")
     starts, ends = (taken[c].to_numpy(dtype=float) for c in ("start_s", "end_s"))
     seconds = divided(whose, spans, (taken["whose"].to_numpy(dtype=np.int64), starts, ends), len(clients))
     rounds = taken[taken["round"] > 0].groupby("whose").size().reindex(range(len(clients)), fill_value=0)
     return pd.DataFrame(
         {"client": clients, **{COLUMNS[p]: seconds[p] for p in PARTS}, "rounds": rounds.to_numpy(dtype=np.int64)}
     )
+
+
+def by_round(run: Run) -> pd.DataFrame:
+    """A row for each client and round that it took part in: ``client``, ``round``, and its seconds in each part (`COLUMNS`).
+
+    Each round is divided by itself, from the first to the last activity in it of the whole fleet.
+    """
+    spans = client_spans(run)
+    taken = spans[["client", "round"]].drop_duplicates(ignore_index=True)
+    whose = spans.merge(taken.reset_index(names="whose"), on=["client", "round"], how="left")["whose"]
+    lasted = taken.join(round_spans(run), on="round")
+    present = (np.arange(len(taken)), lasted["start_s"].to_numpy(dtype=float), lasted["end_s"].to_numpy(dtype=float))
+    seconds = divided(whose.to_numpy(dtype=np.int64), spans, present, len(taken))
+    return taken.assign(**{COLUMNS[part]: seconds[part] for part in PARTS})
+
+
+def round_spans(run: Run) -> pd.DataFrame:
+    """``start_s`` and ``end_s`` by round: its first and its last activity, of servers too; evaluations are none."""
+    everything = run.ledger[run.ledger["kind"] != EVALUATION]
+    return everything.groupby("round").agg(start_s=("start_s", "min"), end_s=("end_s", "max"))
 
 
 def totals(run: Run) -> dict[str, float]:

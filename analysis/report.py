@@ -6,19 +6,18 @@ The page does not say when it was made, so the same folders give the same bytes.
 
 from __future__ import annotations
 
-import io
-import re
 import shlex
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ParamSpec
+from typing import TYPE_CHECKING
 
 from analysis import fleets, printed
 from analysis.claims import table_of
+from analysis.clock_errors import is_measured
 from analysis.differences import differences
 from analysis.figures import SeriesFigure, series_of
 from analysis.quantities import axis_named, bytes_text, charged_in, cost_text, energy_text, time_text
+from analysis.report_parts import Found, Section
 from analysis.runs import CLUSTERS, COMPLETE, Run, measure_of
 from analysis.series import Series, load_results
 from analysis.studies import INDEX, StudyResults, states_of
@@ -27,55 +26,26 @@ from analysis.texttable import TextTable
 from analysis.tuned import table_of as tuned_table
 from analysis.worlds import load_worlds
 from emulator.errors import InputError
-from emulator.files import read_json, slug
+from emulator.files import read_json
 from emulator.priced import CARBON, MONEY
 from emulator.standing import EPSILON
 
 if TYPE_CHECKING:
-    from markupsafe import Markup
-    from matplotlib.figure import Figure
-
-P = ParamSpec("P")
+    pass
 
 MANY_SERIES = 6  # of more, those pictures that show one method each show only the first ones
 CLIENTS = 30  # in a time line
-SCREEN_INCH = 125  # pixels of a screen for an inch of paper: what has 8 points on paper is as large as small print here
 AXES = ("time", "cost", "bytes", "energy", "round")
 TEMPLATE = "report.html.j2"
 DRAWN_BY_SEED = "Fleets differ by seed: shown is that of the first one."
 
 
-@dataclass(frozen=True)
-class Picture:
-    """A figure as SVG that can stand in a page, and what it shows."""
-
-    svg: Markup
-    caption: str
-    wide: bool = False
-
-
-@dataclass(frozen=True)
-class Section:
-    """A part of the page; everything but its title may be missing."""
-
-    title: str
-    texts: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-    facts: tuple[tuple[str, str], ...] = ()
-    pictures: tuple[Picture, ...] = ()
-    tables: tuple[TextTable, ...] = ()
-    listings: tuple[str, ...] = ()
-
-    @property
-    def anchor(self) -> str:
-        """Its name in links."""
-        return slug(self.title)
-
-
-def report(folders: Sequence[Path | str]) -> str:
+def report(folders: Sequence[Path | str], clock: bool = False) -> str:
     """The page about run folders, one study or one certificate; runs that differ in their seed alone are shown together.
 
-    Raises `InputError` where a folder is none of these, or damaged, or a study has no complete run.
+    Of two runs of which the second is measured, or with ``clock``, it also has the errors of the first one's clock. Raises
+    `InputError` where a folder is none of these, or damaged, or a study has no complete run; with ``clock``, also as
+    `analysis.clock_table.of_two`.
     """
     from analysis.certainty.certificate import one_certificate
     from analysis.certainty.report import sections as about_certificate
@@ -94,7 +64,7 @@ def report(folders: Sequence[Path | str]) -> str:
         kind, title, notes = "Run", f"{run.name}: {run.label}", str(run.scenario.get("notes", ""))
     else:
         kind, title, notes = "Comparison", ", ".join(each.label for each in series), ""
-    return render(kind, title, notes, list(_sections(results, series, alone)))
+    return render(kind, title, notes, list(_sections(results, series, alone, clock)))
 
 
 def render(kind: str, title: str, notes: str, sections: Sequence[Section]) -> str:
@@ -114,9 +84,12 @@ def render(kind: str, title: str, notes: str, sections: Sequence[Section]) -> st
     return page.render(title=title, kind=kind, notes=notes, version=__version__, sections=sections)
 
 
-def _sections(results: StudyResults, series: Sequence[Series], alone: bool) -> Iterator[Section]:
-    trained = all(run.training for each in series for run in each.runs)
+def _sections(results: StudyResults, series: Sequence[Series], alone: bool, clock: bool) -> Iterator[Section]:
+    runs = [run for each in series for run in each.runs]
+    trained = all(run.training for run in runs)
     yield _summary(series, alone, trained)
+    if clock or ([is_measured(run) for run in runs] == [False, True] and runs[0].label == runs[1].label):
+        yield _clock(series, clock)
     if results.missing:
         yield _missing(results)
     if results.stated:
@@ -174,6 +147,25 @@ def _summary(series: Sequence[Series], alone: bool, trained: bool) -> Section:
     return Section("Summary", texts=without, warnings=warnings, facts=tuple(facts))
 
 
+def _clock(series: Sequence[Series], asked: bool) -> Section:
+    """How far the clock of the first run is off the second's; where that was not asked for, or why it cannot be said."""
+    from analysis import clock_table
+    from analysis.plots import clock
+
+    try:
+        errors = clock_table.of_two(series)
+    except InputError as error:
+        if asked:
+            raise
+        return Section("Clock", texts=(error.message,))
+    one, other = errors.names
+    found = Found([f"Errors are ({one} - {other}) / {other}: with a minus the {one} clock is too fast."])
+    caption = "Round 1 in both runs, client by client; how long each round lasted; and how far each phase is off."
+    found.draw(caption, True, clock.plot, errors)
+    tables = clock_table.printed(errors).sections
+    return Section("Clock", tuple(found.said), pictures=tuple(found.pictures), tables=tables)
+
+
 def _missing(results: StudyResults) -> Section:
     states = states_of(results.folder, results.missing)
     failed = sum(state.startswith("failed") for state in states.values())
@@ -198,7 +190,7 @@ def _claims(results: StudyResults, title: str = "Claims") -> Section:
     """What became of claims."""
     from analysis.plots import claims
 
-    found = _Found(
+    found = Found(
         [
             "A claim is shown, or contradicted, where the 95 % interval of the mean difference lies wholly on one side. "
             "Pairs of runs have the same seed and are alike in all that the claim does not name."
@@ -223,7 +215,7 @@ def _claims(results: StudyResults, title: str = "Claims") -> Section:
 def _curves(results: StudyResults, series: Sequence[Series]) -> Section:
     from analysis.plots.cost_accuracy import plot_series
 
-    found = _Found()
+    found = Found()
     for axis in (*AXES, *_further(series)):
         found.draw(
             f"Test {results.measure.called} against {axis_named(axis).title.lower()}.",
@@ -247,7 +239,7 @@ def _pareto(series: Sequence[Series]) -> Section:
     from analysis.plots import pareto
 
     measure = measure_of(run for each in series for run in each.runs)
-    found = _Found(["A method is on the front where no other is at least as accurate for at most as much."])
+    found = Found(["A method is on the front where no other is at least as accurate for at most as much."])
     for axis in (*AXES[:-1], *_further(series)):
         found.draw(
             f"Final {measure.called} against {axis_named(axis).title.lower()}.", False, pareto.plot, series, (axis,)
@@ -263,7 +255,7 @@ def _breakdown(series: Sequence[Series]) -> Section:
         "bytes": "Data by kind of hop. What passes an edge counts on both hops.",
         "energy": "Energy of the clients: idle power all the time, and what other states draw above it.",
     }
-    found = _Found()
+    found = Found()
     for of, caption in captions.items():
         found.draw(caption, False, breakdown.plot, series, of, narrow=True)
     found.tabulate("breakdown", series)
@@ -273,7 +265,7 @@ def _breakdown(series: Sequence[Series]) -> Section:
 def _timeline(series: Sequence[Series]) -> Section:
     from analysis.plots import timeline
 
-    found = _Found(_cut(series))
+    found = Found(_cut(series))
     for each in series[:MANY_SERIES]:
         caption = f"Round 1 of {each.title}, client by client: above what the device does, below its link."
         found.draw(caption, True, timeline.plot, [each.alone], 1, CLIENTS)
@@ -283,7 +275,7 @@ def _timeline(series: Sequence[Series]) -> Section:
 def _stragglers(series: Sequence[Series]) -> Section:
     from analysis.plots import stragglers
 
-    found = _Found(_cut(series))
+    found = Found(_cut(series))
     for each in series[:MANY_SERIES]:
         caption = f"{each.title}: what each client does in a group round; the quick wait for the slow."
         found.draw(caption, False, stragglers.plot, [each.alone])
@@ -295,7 +287,7 @@ def _stragglers(series: Sequence[Series]) -> Section:
 def _groups(series: Sequence[Series]) -> Section:
     from analysis.plots import groups
 
-    found = _Found(_cut(series))
+    found = Found(_cut(series))
     for each in series[:MANY_SERIES]:
         caption = f"{each.title}: samples by label in each group, as the groups were formed last."
         found.draw(caption, False, groups.plot_series, [each.alone])
@@ -306,7 +298,7 @@ def _clusters(series: Sequence[Series]) -> Section:
     """The tables and trees of clusters; only for methods that make some."""
     from analysis.plots import cluster_tree, cost_accuracy
 
-    found = _Found()
+    found = Found()
     found.tabulate("clusters", series)
     caption = "Accuracy, mean over clusters, each cluster's model on data as its clients hold it."
     found.draw(caption, False, cost_accuracy.plot_series, series, ("time",), accuracy="clusters")
@@ -322,7 +314,7 @@ def _fleet(series: Sequence[Series]) -> Section:
     """Each different fleet of the runs, with a word on which have it."""
     from analysis.plots import fleet as picture
 
-    found = _Found([DRAWN_BY_SEED] if fleets.drawn_by_seed(series) else [])
+    found = Found([DRAWN_BY_SEED] if fleets.drawn_by_seed(series) else [])
     try:
         every = fleets.different(series)
     except InputError as error:
@@ -336,33 +328,6 @@ def _fleet(series: Sequence[Series]) -> Section:
         found.draw(said, True, picture.plot, shown)
         found.tables += fleets.tables_of(shown, whose if len(every) > 1 else "")
     return Section("Fleet", texts=tuple(found.said), pictures=tuple(found.pictures), tables=tuple(found.tables))
-
-
-class _Found:
-    """Pictures and tables of a section; where the runs do not have what one needs, ``said`` says so once."""
-
-    def __init__(self, said: Sequence[str] = ()) -> None:
-        self.said = list(said)
-        self.pictures: list[Picture] = []
-        self.tables: list[TextTable] = []
-
-    def draw(self, caption: str, wide: bool, plot: Callable[P, Figure], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Adds the picture that ``plot`` draws."""
-        try:
-            self.pictures.append(Picture(svg(plot(*args, **kwargs)), caption, wide))
-        except InputError as error:
-            self._say(error.message)
-
-    def tabulate(self, kind: str, series: Sequence[Series]) -> None:
-        """Adds a table."""
-        try:
-            self.tables += printed.table(kind, series).sections
-        except InputError as error:
-            self._say(error.message)
-
-    def _say(self, message: str) -> None:
-        if message not in self.said:
-            self.said.append(message)
 
 
 def _cut(series: Sequence[Series]) -> tuple[str, ...]:
@@ -420,27 +385,3 @@ def _runs(series: Sequence[Series]) -> TextTable:
 
 def _seed(run: Run) -> str:
     return "unknown" if run.seed is None else str(run.seed)
-
-
-_IDS = re.compile(r'(\bid="|xlink:href="#|url\(#)')
-
-
-def svg(figure: Figure) -> Markup:
-    """A figure as SVG for a page: as wide as there is room, with names of its own, so that several can stand in one page."""
-    import hashlib
-
-    from markupsafe import Markup
-
-    from analysis.plots.style import style
-
-    drawn = io.BytesIO()
-    with style():
-        figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
-    text = drawn.getvalue().decode()
-    own = hashlib.sha256(text.encode()).hexdigest()[:8]
-    text = text[text.index("<svg") :]
-    text = _IDS.sub(lambda found: f"{found.group(1)}f{own}-", text)
-    sized = f'<svg style="max-width: {figure.get_figwidth() * SCREEN_INCH:.0f}px"'
-    head, rest = text[: text.index(">") + 1], text[text.index(">") + 1 :]
-    head = re.sub(r' (width|height)="[^"]*"', "", head).replace("<svg", sized, 1)
-    return Markup(head + rest)

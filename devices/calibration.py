@@ -181,8 +181,12 @@ def profile_text(
     power: Power,
     group_operations: Mapping[str, Curve],
     memory_bytes: int | None = None,
+    core_slowdown: float | None = None,
 ) -> str:
-    """A device profile as YAML; figures are rounded to four digits. `devices.profile.find_profile` reads it."""
+    """A device profile as YAML; figures are rounded to four digits. `devices.profile.find_profile` reads it.
+
+    Without ``core_slowdown`` it goes with no constants of secure aggregation, only with its own curves.
+    """
     data: dict[str, Any] = {
         "title": title,
         "source": source,
@@ -191,6 +195,8 @@ def profile_text(
         "power": {state: POWER.format(getattr(power, state)) for state in Power.model_fields},
         "group_operations": {name: curve_data(curve) for name, curve in group_operations.items()},
     }
+    if core_slowdown is not None:
+        data["core_slowdown"] = float(f"{core_slowdown:.4g}")
     if speed.efficiency:
         data["efficiency"] = {kind: float(f"{share:.4g}") for kind, share in speed.efficiency.items()}
     if memory_bytes:

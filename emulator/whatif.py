@@ -11,7 +11,7 @@ from emulator.kept import KeptModels
 from emulator.priced import PRICED, applied
 from emulator.recorded import load_to_replay
 from emulator.run_folder import SCENARIO, check_inputs, finished
-from emulator.scenario.load import Loaded, alone, check, fingerprint, parse_change, with_changes
+from emulator.scenario.load import Loaded, alone, check, fingerprint, parse_changes, with_changes
 from emulator.yamlfile import Document
 
 
@@ -55,7 +55,7 @@ class FinishedRun:
 
     def what_if(self, changes: Sequence[str]) -> ChangedRun:
         """As `changed`, with changes as ``hfl whatif --set`` takes them (``key.path=value``)."""
-        return self.changed([parse_change(text) for text in changes])
+        return self.changed([change for text in changes for change in parse_changes(text)])
 
 
 def open_run(folder: Path, priced: bool = True) -> FinishedRun:

@@ -15,6 +15,7 @@ WITHOUT = {
     "init": "writes the bundled quickstart",
     "sample-data": "its formats are modules of the emulator",
     "calibrate secure-aggregation": "measures the emulator's own protocol",
+    "calibrate links": "measures a path",
     "memo stats": "knows keys alone",
     "memo clear": "knows keys alone",
     "memo gc": "knows keys alone",

@@ -11,7 +11,7 @@ from analysis.certainty.figures import figure_of
 from analysis.certainty.measured import Measured
 from analysis.certainty.summary import left_out
 from analysis.certainty.verdict import UNKNOWN, verdicts
-from analysis.report import Picture, Section, svg
+from analysis.report_parts import Picture, Section, svg
 from analysis.texttable import TextTable
 from emulator.errors import InputError
 from emulator.yamlfile import from_data

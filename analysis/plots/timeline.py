@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -77,8 +77,8 @@ def timeline(results: StudyResults, paths: Sequence[Path], params: Timeline) -> 
     save_all(plot(chosen, params.round, params.clients, title=params.title or None), paths)
 
 
-def look_at(run: Run, number: int = 1, most: int = MOST_CLIENTS) -> Round:
-    """What happened in a round, with at most so many clients.
+def look_at(run: Run, number: int = 1, most: int = MOST_CLIENTS, only: Collection[int] | None = None) -> Round:
+    """What happened in a round, with at most so many clients, or with those in ``only`` that took part.
 
     Of more clients, those are kept that stand evenly between the first and the last to finish, these two included. Raises
     `InputError` where the run has no such round, or no ledger.
@@ -95,6 +95,8 @@ def look_at(run: Run, number: int = 1, most: int = MOST_CLIENTS) -> Round:
         )
     finished = spans.groupby("client")["end_s"].max().sort_values(kind="stable")
     shown = finished.index[np.unique(np.linspace(0, len(finished) - 1, min(most, len(finished))).round().astype(int))]
+    if only is not None:
+        shown = finished.index[finished.index.isin(list(only))]
     group = spans.groupby("client")["group"].max()
     lanes = sorted((int(group[c]), int(c)) for c in shown)
     hops = everything[everything["kind"] == TRANSFER]
@@ -143,7 +145,7 @@ def plot(
         figure = blank(PAGE_INCHES, sum(heights) + 0.3)
         boxes = figure.subplots(len(rounds), 1, squeeze=False, sharex=True, height_ratios=heights)[:, 0]
         for each, drawn, box in zip(series, rounds, boxes, strict=True):
-            _fill(box, drawn, unit.size)
+            fill(box, drawn, unit.size)
             if len(series) > 1 or each.note:
                 box.set_title(each.title, fontsize="medium")
         longest = max(r.end_s - r.start_s for r in rounds) / unit.size
@@ -152,14 +154,15 @@ def plot(
         boxes[-1].xaxis.set_major_locator(round_ticks())
         if title:
             title_above(figure, title)
-        _legend(figure, rounds, series)
+        legend(figure, rounds, series)
         settle(figure)
     if path is not None:
         save(figure, path)
     return figure
 
 
-def _fill(box: Axes, drawn: Round, unit_s: float) -> None:
+def fill(box: Axes, drawn: Round, unit_s: float) -> None:
+    """Draws a round's time line into a panel, in units of ``unit_s`` seconds."""
     lanes = len(drawn.links) + len(drawn.clients)
     length = (drawn.end_s - drawn.start_s) / unit_s
     place = {client: len(drawn.links) + i for i, client in enumerate(drawn.clients)}
@@ -235,7 +238,8 @@ def _rectangles(
     )
 
 
-def _legend(figure: Figure, rounds: Sequence[Round], series: Sequence[Series]) -> None:
+def legend(figure: Figure, rounds: Sequence[Round], series: Sequence[Series]) -> None:
+    """Puts the legend of time lines under them: what they show, and what was left out."""
     from matplotlib.patches import Patch
 
     used = {part for r in rounds for part in (*r.spans["kind"], *r.transfers["part"])}

@@ -19,6 +19,8 @@ from rich.markup import escape
 from emulator import interruption, plugins
 from emulator.cli import (  # noqa: F401 (they register their commands)
     calibrate,
+    calibrate_from,
+    calibrate_links,
     certifying,
     choosing,
     comparing,

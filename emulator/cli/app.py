@@ -35,7 +35,11 @@ ScenarioArgument = Annotated[
 ]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change a key, for example stop.rounds=20. Repeatable."),
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change a key, for example stop.rounds=20, or those in a YAML file: @FILE. Repeatable.",
+    ),
 ]
 PluginOption = Annotated[
     list[str] | None,

@@ -38,7 +38,10 @@ if TYPE_CHECKING:
     from devices.secagg.measurement import Measured
     from devices.secagg.steps import Adversary
 
-commands = typer.Typer(no_args_is_help=True, help="Measure this host; write a device profile or constants.")
+commands = typer.Typer(
+    no_args_is_help=True,
+    help="Measure this host or a path, or fit to a measured run; write profiles, constants or links.",
+)
 app.add_typer(commands, name="calibrate")
 
 MODELS = ("lenet5", "cnn-mnist", "resnet-3block")  # dense networks, from little to much arithmetic
@@ -78,6 +81,14 @@ def device(
             help="Take group operations from the published measurements, for a core X times slower, instead of measuring.",
         ),
     ] = None,
+    core_slowdown: Annotated[
+        float | None,
+        typer.Option(
+            metavar="X",
+            help="A core against the one that constants of secure aggregation are of: 1 for constants measured on this host. "
+            "(default: what --slowdown says)",
+        ),
+    ] = None,
     quick: QuickOption = False,
     overwrite: OverwriteOption = False,
     plugin: PluginOption = None,
@@ -87,6 +98,8 @@ def device(
     _free(file, overwrite)
     if slowdown is not None:
         _check_slowdown(slowdown)
+    if core_slowdown is not None:
+        _check_slowdown(core_slowdown, "--core-slowdown")
     power, power_source = _power(
         {"idle": idle_watts, "compute": compute_watts, "send": send_watts, "receive": receive_watts}, power_of
     )
@@ -110,7 +123,8 @@ def device(
         f"made-up samples in batches of {_listed(sizes)}. The fit minimises relative errors; it is off by {speed.misses}."
         f"\n\n{power_source}\n\n{curves_source}"
     )
-    write_text(file, profile_text(title or host_cpu(), source, speed, power, curves, host_memory_bytes()))
+    core = core_slowdown or slowdown
+    write_text(file, profile_text(title or host_cpu(), source, speed, power, curves, host_memory_bytes(), core))
     out.print(table)
     shares = "".join(f", {kind} layers {share:.3g} of that speed" for kind, share in speed.efficiency.items())
     out.print(
@@ -199,9 +213,9 @@ def _free(file: Path, overwrite: bool) -> None:
         raise InputError(f"{file} exists already; name another file with --out, or say --overwrite")
 
 
-def _check_slowdown(slowdown: float) -> None:
+def _check_slowdown(slowdown: float, option: str = "--slowdown") -> None:
     if not 0 < slowdown < math.inf:
-        raise InputError(f"--slowdown must be greater than 0, not {slowdown:g}")
+        raise InputError(f"{option} must be greater than 0, not {slowdown:g}")
 
 
 def _sizes(text: str) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from emulator.cli.app import AXES, PluginOption, app, import_plugins, out
-from emulator.errors import InputError
+from emulator.cli.app import AXES, PluginOption, app, err, import_plugins, out
+from emulator.errors import InputError, suggestion
 from emulator.files import write_text
 
 if TYPE_CHECKING:
@@ -32,12 +33,31 @@ def compare(
         ),
     ] = ",".join(AXES),
     out_dir: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Write comparison.csv and comparison.png here.")
+        Path | None,
+        typer.Option(
+            "--out", metavar="DIR", help="Write comparison.csv and comparison.png (or clock.csv and clock.png) here."
+        ),
+    ] = None,
+    clock: Annotated[
+        bool,
+        typer.Option(
+            "--clock", help="Compare the clocks of two runs: EMULATED MEASURED, or one scenario in two worlds."
+        ),
+    ] = False,
+    form: Annotated[
+        str | None, typer.Option("--format", help="With --clock: one of text, csv, markdown and latex. (default: text)")
     ] = None,
     plugin: PluginOption = None,
 ) -> None:
-    """Compare runs: what each pays to reach an accuracy, and what it reaches on equal budgets."""
+    """Compare runs: what each pays to reach an accuracy, and what it reaches on equal budgets; or their clocks."""
     import_plugins(plugin)
+    if clock:
+        if target is not None or by != ",".join(AXES):
+            raise InputError("--clock compares seconds and bytes; it goes without --target and --by")
+        show_clock(folders, form or "text", out_dir)
+        return
+    if form is not None:
+        raise InputError("--format goes with --clock; for other tables use 'hfl table'")
     from analysis.quantities import axis_named
 
     axes = [a.strip() for a in by.split(",")]
@@ -68,6 +88,23 @@ def show_comparison(folders: Sequence[Path], target: float | None, axes: Sequenc
         write_text(out_dir / "comparison.csv", tables.as_csv(comparison))
         cost_accuracy.plot(runs, axes=tuple(axes), path=out_dir / "comparison.png", target=target)
         out.print(f"wrote {escape(str(out_dir / 'comparison.csv'))} and {escape(str(out_dir / 'comparison.png'))}")
+
+
+def show_clock(folders: Sequence[Path], form: str, out_dir: Path | None) -> None:
+    """Prints how far the clock of the first of two runs is off that of the second; with ``out_dir`` writes it there too."""
+    from analysis import clock_table, printed
+    from analysis.plots import clock
+    from analysis.runs import load_runs
+
+    if form not in printed.FORMATS:
+        raise InputError(f"unknown format '{form[:60]}'; {suggestion(form, printed.FORMATS)}")
+    errors = clock_table.of_two(load_runs(folders))
+    made = clock_table.printed(errors)
+    sys.stdout.write(printed.FORMATS[form](made))
+    if out_dir is not None:
+        write_text(out_dir / "clock.csv", made.csv())
+        clock.plot(errors, path=out_dir / "clock.png")
+        err.print(f"wrote {escape(str(out_dir / 'clock.csv'))} and {escape(str(out_dir / 'clock.png'))}")
 
 
 def _show_charges(runs: Sequence[Run], target: float | None, out_dir: Path | None) -> None:

@@ -27,13 +27,19 @@ def report(
     out_file: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="The page. (default: report.html in the folder)")
     ] = None,
+    clock: Annotated[
+        bool,
+        typer.Option(
+            "--clock", help="Of two runs: how far the clock of the first is off. (default: if the second is measured)"
+        ),
+    ] = False,
     plugin: PluginOption = None,
 ) -> None:
     """Write one HTML page about a run, several runs, a study or a certificate: summary, curves, breakdowns, groups, scenario."""
     import_plugins(plugin)
     from analysis.report import report as page
 
-    text = page(folders)
+    text = page(folders, clock)
     path = out_file or (folders[0] / REPORT if len(folders) == 1 else Path(REPORT))
     write_text(path, text)
     out.print(f"wrote {escape(str(path))}")

@@ -120,7 +120,9 @@ trace_generators: Registry[TraceGeneratorRule, TraceGeneratorFacts] = Registry(
     TraceGeneratorChoice, "traces.generators"
 )
 figures: Registry[FigureRule, Facts] = Registry(FigureChoice, "analysis.figures", "analysis.plots")
-printed_tables: Registry[PrintedTableRule, Facts] = Registry(PrintedTableChoice, "analysis.printed")
+printed_tables: Registry[PrintedTableRule, Facts] = Registry(
+    PrintedTableChoice, "analysis.printed", "analysis.clock_table"
+)
 
 TraceFormat = Annotated[TraceFormatChoice, Choice("trace format")]
 TraceGenerator = Annotated[TraceGeneratorChoice, Choice("trace generator")]

@@ -1,4 +1,4 @@
-"""Fleets in files: a row for each client, server, link or move, as CSV, Parquet or YAML.
+"""Fleets in files: a row for each client, server, link or move (or measured activity), as CSV, Parquet or YAML.
 
     name,parent,device,up [Mbit/s],down,latency
     phone-1,edge-0,phone,4,20 Mbit/s,30 ms
@@ -31,7 +31,7 @@ MAX_PROBLEMS = 20  # that a message lists
 MAX_NAME = 80  # characters
 MAX_NUMBER = 100  # characters, with its unit
 MAX_TEXT = 1000  # characters
-CLIENTS, SERVERS, LINKS, MOVES = "clients", "servers", "links", "moves"
+CLIENTS, SERVERS, LINKS, MOVES, TIMINGS = "clients", "servers", "links", "moves", "timings"
 _NOT_IN_NAMES = re.compile(r"[/>\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _PLAIN = re.compile(r"[0-9]{1,20}(\.[0-9]{1,30})?")
 _DIGITS = re.compile(r"[+-]?[0-9.,]*")
@@ -52,6 +52,7 @@ _TIME = _Number(lambda v: v >= 0, "a time here must not be negative", TIME)
 _SHARE = _Number(lambda v: 0 <= v < 1, "write a share from 0 to below 1, such as 0.02")
 _FACTOR = _Number(lambda v: v > 0, "write a factor greater than zero, such as 1.5")
 _COUNT = _Number(lambda v: v >= 1 and v.is_integer(), "write a whole number from 1, such as 600")
+_WHOLE = _Number(lambda v: v >= 0 and v.is_integer(), "write a whole number from 0, such as 12")
 _PLACE = _Number(lambda v: True, "write a number without a unit, such as -12.5")
 _LINK = {"up": _RATE, "down": _RATE, "latency": _TIME, "jitter": _TIME, "overhead": _TIME, "loss": _SHARE}
 _COLUMNS: dict[str, dict[str, _Number | None]] = {  # texts are None
@@ -65,6 +66,9 @@ _COLUMNS: dict[str, dict[str, _Number | None]] = {  # texts are None
     | {"bandwidth": _RATE}
     | {name: column for name, column in _LINK.items() if column is not _RATE},
     MOVES: dict.fromkeys(("client", "parent")) | {"time": _TIME},
+    TIMINGS: dict.fromkeys(("client", "phase"))
+    | {"round": _WHOLE, "start": _TIME, "end": _TIME, "bytes": _WHOLE}
+    | {"samples": _COUNT, "batch_size": _COUNT, "group_size": _COUNT},
 }
 _NEEDED = {CLIENTS: {"name": "every row needs a name"}, SERVERS: {"name": "every row needs a name"}} | {
     LINKS: {"a": "every link has two ends", "b": "every link has two ends", "bandwidth": "every link has one"},
@@ -72,6 +76,13 @@ _NEEDED = {CLIENTS: {"name": "every row needs a name"}, SERVERS: {"name": "every
         "client": "every move is a client's",
         "time": "every move has one",
         "parent": "every move leads to a server",
+    },
+    TIMINGS: {
+        "round": "every activity is in a round, from 1; 0 is what came before the first",
+        "client": "every activity is a client's",
+        "phase": "every activity is one of down, train, group and up",
+        "start": "every activity has one",
+        "end": "every activity has one",
     },
 }
 _BLANK = {MOVES: ("parent",)}  # needed columns of which cells may be empty: no server is in reach
@@ -116,6 +127,11 @@ def read_links(file: str) -> FleetTable:
 def read_moves(file: str) -> FleetTable:
     """Which client is behind which server from when on; raises `InputError` with all that is wrong in it."""
     return _Draft(file, MOVES).table()
+
+
+def read_timings(file: str) -> FleetTable:
+    """When clients of a real deployment did what; raises `InputError` with all that is wrong in the file."""
+    return _Draft(file, TIMINGS).table()
 
 
 def write_table(path: Path, columns: Mapping[str, Sequence[str]]) -> None:
@@ -210,7 +226,7 @@ class _Draft:
         for name in (name for name in _NEEDED[self.kind] if name not in found):
             first = self.columns[0].line if self.columns else 0
             self.wrong(first, "", f"has no column '{name}'; {_NEEDED[self.kind][name]}")
-        if self.kind in (LINKS, MOVES):
+        if self.kind in (LINKS, MOVES, TIMINGS):
             self._check_complete(texts, numbers)
         self.check()
         return FleetTable(self.file, texts, numbers, self.lines)

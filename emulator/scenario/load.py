@@ -203,8 +203,32 @@ def check(document: Document, training: bool = True) -> Loaded:
 
 
 def override(document: Document, text: str) -> None:
-    """Applies ``key.path=value`` to a document; raises `ScenarioError` where that is not of this form or has no place."""
-    put(document, *parse_change(text))
+    """Applies ``key.path=value`` or ``@FILE`` to a document; raises `ScenarioError` where that is neither or has no place."""
+    for key, given in parse_changes(text):
+        put(document, key, given)
+
+
+def parse_changes(text: str) -> list[tuple[str, Document]]:
+    """The change of ``key.path=value``, or all those that a YAML file holds (``@FILE``): mappings merge, all else replaces.
+
+    Raises `ScenarioError` where the text is not of this form, or the file cannot be read or is no mapping.
+    """
+    if not text.startswith("@"):
+        return [parse_change(text)]
+    document = yamlfile.load(Path(text[1:]))
+    if not isinstance(document.data, dict):
+        message = "is not a mapping of sections; write for example 'topology: {edges: 2}'"
+        raise ScenarioError((document.problem((), message),))
+    return list(_leaves(document, ()))
+
+
+def _leaves(document: Document, path: Path_) -> Iterator[tuple[str, Document]]:
+    here = document.below(path)
+    if isinstance(here.data, dict) and here.data and not any("." in key for key in here.data):
+        for key in here.data:
+            yield from _leaves(document, (*path, key))
+    else:
+        yield yamlfile.dotted(path), here
 
 
 def parse_change(text: str) -> tuple[str, Document]:

@@ -17,7 +17,7 @@ from emulator.errors import Problem, ScenarioError, quote_all, suggestion
 from emulator.explain import explain
 from emulator.measures import ACCURACY
 from emulator.scenario import bundled as bundled_scenarios
-from emulator.scenario.load import Loaded, find, is_study, parse_change, ready
+from emulator.scenario.load import Loaded, find, is_study, parse_changes, ready
 from emulator.scenario.schema import name_of
 from emulator.study import whatif
 from emulator.study.checking import (
@@ -128,7 +128,7 @@ def load(name: str | Path, overrides: Sequence[str] = ()) -> LoadedStudy:
 def check(document: Document, overrides: Sequence[str] = ()) -> LoadedStudy:
     """As `load`, of a document that was read."""
     study = _read(document)
-    last = [_override(text, study) for text in overrides]
+    last = [_override(key, given, study) for text in overrides for key, given in parse_changes(text)]
     problems = [*_misplaced(study, document), *_of_figures(study, document), *whatif.misplaced(study, document)]
     if study.uncertain is not None:
         problems += [document.problem(("uncertain", *path), message) for path, message in study.uncertain.wrong()]
@@ -261,9 +261,8 @@ def _wrong_goals(study: Study, document: Document, runs: Sequence[Planned]) -> I
             yield document.problem(path, f"is a share above 0, and at most 1 (it is {goal:g}){advice}")
 
 
-def _override(text: str, study: Study) -> Change:
+def _override(key: str, given: Document, study: Study) -> Change:
     """A change of the command line; it must leave what is varied as it is."""
-    key, given = parse_change(text)
     if study.scenario is None:
         raise ScenarioError((given.problem((), "this study runs nothing; say in 'whatif.set' what is to change"),))
     varied = [*study.grid, *(k for changes in (study.variants or {}).values() for k in changes)]

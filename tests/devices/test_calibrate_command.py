@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 from scenario.command import Done, hfl
 
 from devices import backdoor_detection, secure_aggregation
@@ -50,6 +51,7 @@ def test_a_device_is_calibrated(tmp_path: Path, timings: list[Timing]) -> None:
         assert getattr(profile.efficiency, kind) == pytest.approx(share, rel=1e-3)
     assert "Power: not measured; idle, compute, send, receive as given by the user." in source
     assert (profile.power.idle, profile.power.compute) == (3, 9.5)
+    assert profile.core_slowdown is None  # nobody said whose constants it is to go with
     assert set(profile.group_operations) == {"secure-aggregation", "scaffold-secure-aggregation", "backdoor-detection"}
     assert all(curve.seconds(10) > 0 for curve in profile.group_operations.values())
     assert "training lenet5 in batches of 8" in done.err
@@ -77,6 +79,13 @@ def test_group_operations_can_come_from_the_published_measurements(
         "scaffold-secure-aggregation": secure_aggregation.curve(100_000, 0.05, 2.5, vectors=2),
         "backdoor-detection": backdoor_detection.curve(100_000, 50e9, 2.5),
     }
+    assert profile.core_slowdown == 2.5
+    words = ["--core-slowdown", "1", "--model", "mlp", "--slowdown", "2.5", "--overwrite", "--out", file, *power]
+    assert hfl("calibrate", "device", "--quick", *words).code == 0
+    assert yaml.safe_load(file.read_text())["core_slowdown"] == 1
+    done = hfl("calibrate", "device", "--core-slowdown", "0", *power)
+    assert done.code == 2
+    assert "--core-slowdown must be greater than 0" in done.err
     for name, curve in expected.items():
         found = profile.group_operations[name]
         assert found.of(400_000).seconds(5) == pytest.approx(curve.of(400_000).seconds(5), rel=1e-3)
