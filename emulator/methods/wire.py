@@ -163,11 +163,11 @@ class Wire:
         whose = (sender, *place, id(pipeline), receiver if pipeline.difference else "")
         if not (yield from self._compute(sender, flops.encode, tag.with_purpose("encoding"), whose)):
             return None
-        if not (yield session.world.send(sender, receiver, size + beside_bytes, tag, via)):
+        came, *left = session.lab.apply(transmission, known)
+        if not (yield session.world.send(sender, receiver, size + beside_bytes, tag, via, came.key)):
             return None
         if not (yield from self._compute(receiver, flops.decode, tag.with_purpose("decoding"))):
             return None
-        came, *left = session.lab.apply(transmission, known)
         self.took(sender, receiver, came)
         if left:
             self._left[sender] = left[0]
