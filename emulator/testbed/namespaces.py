@@ -52,6 +52,16 @@ def check_machine() -> None:
             raise HflError(f"needs {program} of iproute2")
 
 
+def enter(path: str) -> None:
+    """Takes this thread into the namespace at a path (see `Namespace.path`), for as long as the thread lives; "": nowhere."""
+    if path:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            system_call("enter a namespace", libc.setns(descriptor, CLONE_NEWNET))
+        finally:
+            os.close(descriptor)
+
+
 class Counts(NamedTuple):
     """Packets and bytes that left a queue, packets that it dropped, and packets that wait in it."""
 
