@@ -43,10 +43,6 @@ class Stage:
         """The clock of a fleet of so many clients."""
         return new_clock(clients)
 
-    def network(self, scenario: Scenario, env: Clock, traces: Played, disturbed: Disturbances) -> Network:
-        """The network that a scenario asks for."""
-        return network_of(scenario, env, traces, disturbed)
-
     def world(self, *parts: Any) -> World:
         """The world, of all that `World` takes."""
         return World(*parts)
@@ -77,7 +73,7 @@ def assemble(scenario: Scenario, lab: AnyLab, ledger: Ledger | None = None, stag
     traces = played(scenario.topology, scenario.seed)
     disturbed = disturbances(scenario)
     watch(env, scenario.topology)
-    network = stage.network(scenario, env, traces, disturbed)
+    network = network_of(scenario, env, traces, disturbed)
     moving = movements(scenario.topology, scenario.seed)
     world = stage.world(env, fleet, network, workload, ledger, traces.speeds, disturbed, moving)
     powers = {name: device.power for name, device in zip(fleet.client_names, fleet.client_devices, strict=True)}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import os
 import subprocess
 import sys
 import time
@@ -187,6 +188,14 @@ class Network:
         for node, told in lines.items():
             node.batch(told)
         return ends
+
+    def close(self) -> None:
+        """Lets go of all descriptors, and so of all namespaces that no process is in."""
+        for source, _, _, _ in self.directions:
+            os.close(source)
+        self.directions = []
+        for node in self.nodes:
+            node.close()
 
     def drain(self) -> None:
         """Waits until no packet waits in a queue, and no metric of a connection is kept."""

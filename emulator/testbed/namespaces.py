@@ -90,6 +90,12 @@ class Namespace:
     def __exit__(self, *_: object) -> None:
         system_call("leave a namespace", libc.setns(Namespace.home, CLONE_NEWNET))
 
+    def close(self) -> None:
+        """Lets go of it. The kernel removes it when no process is in it and no socket belongs to it."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
     @property
     def path(self) -> str:
         """A path by which other processes find the namespace as long as this one lives."""

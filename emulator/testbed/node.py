@@ -311,7 +311,9 @@ class Node:
     def _listen(self, listening: threading.Event) -> None:
         """Takes connections, in the namespace in which this node listens."""
         enter(self._site.listens_in)
-        listener = socket.create_server(("0.0.0.0" if self._site.listens_in else HOST, PORT if self._site.listens_in else 0))
+        listener = socket.create_server(
+            ("0.0.0.0" if self._site.listens_in else HOST, PORT if self._site.listens_in else 0)
+        )
         self._tell(Report(0, 0.0, 0.0, listener.getsockname()[1]))
         listening.set()
         while True:

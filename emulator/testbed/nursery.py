@@ -100,7 +100,9 @@ class Nursery:
                 raise HflError(f"the process that starts nodes has not answered for {within_s:g} seconds")
             answer = self._pipe.recv()
         except (EOFError, ConnectionError):
-            raise HflError("the process that starts nodes ended; was it killed, or is there too little memory?") from None
+            raise HflError(
+                "the process that starts nodes ended; was it killed, or is there too little memory?"
+            ) from None
         if isinstance(answer, BaseException):
             raise answer
         return answer

@@ -298,12 +298,17 @@ class World(Presence):
         seconds = inference_s(self.fleet.client_devices[client], forward, samples, batch_size)
         return self.busy(COMPUTE, client, seconds, tag, samples, begun)
 
-    def compute(self, client: int, flops: float, samples: int, tag: Tag, begun: Begun | None = None) -> simpy.Event:
-        """Other work on a client's device, by its floating-point operations in all; over so many samples, for the ledger."""
+    def compute(
+        self, client: int, flops: float, samples: int, tag: Tag, begun: Begun | None = None, content: str = ""
+    ) -> simpy.Event:
+        """Other work on a client's device, by its floating-point operations in all; over so many samples, for the ledger.
+
+        ``content`` is the key of the model that comes of it (see `send`).
+        """
         return self.busy(COMPUTE, client, flops_s(self.fleet.client_devices[client], flops), tag, samples, begun)
 
-    def serve(self, server: str, flops: float, tag: Tag) -> simpy.Event:
-        """Computation on a server's device: so many floating-point operations at its effective speed."""
+    def serve(self, server: str, flops: float, tag: Tag, content: str = "") -> simpy.Event:
+        """Computation on a server's device: so many floating-point operations at its effective speed; ``content`` as in `compute`."""
         return self.occupied(server, flops_s(self.fleet.device(server), flops), tag)
 
     def occupied(self, server: str, seconds: float, tag: Tag, kind: str = COMPUTE) -> simpy.Event:
@@ -353,6 +358,7 @@ class World(Presence):
         def cut_off() -> None:
             share = self._work_done(client, job.start_s, self.now) / seconds if job.started and seconds > 0 else 1.0
             book(BROKEN, min(1.0, share))
+            job.stop()
 
         return self._activities.begin(job.ends, (who, (tag.round, tag.group)), lambda: book(DONE, 1.0), cut_off)
 
