@@ -131,7 +131,7 @@ class Node:
 
     def _take(self, order: Order) -> None:
         match order:
-            case Send(steps=()):
+            case Send(steps=(), content=content) if not content or content in self._store:
                 threading.Thread(target=self._send, args=(order,), daemon=True).start()
             case Expect():
                 with self._lock:
