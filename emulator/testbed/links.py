@@ -45,7 +45,7 @@ class UserLinks:
 
     def site(self, name: str) -> Site:
         """See `Links`."""
-        return Site(name, rates_bps=self._rates, speed=self._speeds.get(name, 1.0))
+        return Site(name, rates_bps=self._rates, speed=self._speeds.get(name, 1.0), trains=name in self._speeds)
 
     def joined(self, name: str, pid: int, port: int) -> None:
         """See `Links`."""
@@ -76,7 +76,7 @@ class KernelLinks:
     def site(self, name: str) -> Site:
         """See `Links`. A node that only sends, or only receives, does the other thing nowhere else."""
         listens, sends = self._sites.get(name, ("", ""))
-        return Site(name, listens or sends, sends or listens)
+        return Site(name, listens or sends, sends or listens, trains=self._plan.fleet.number(name) is not None)
 
     def joined(self, name: str, pid: int, port: int) -> None:
         """See `Links`."""

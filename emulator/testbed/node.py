@@ -63,7 +63,7 @@ _LINGER = struct.pack("ii", 1, 0)
 class Site:
     """Where a node stands: its name, the namespaces in which it listens and sends (none: loopback), what links it holds.
 
-    ``speed`` is the share of a core that it computes with, where no quota of the system sees to that.
+    ``speed`` is the share of a core that it computes with, where no quota of the system sees to that; ``trains``: it is a client.
     """
 
     name: str
@@ -71,6 +71,7 @@ class Site:
     sends_in: str = ""
     rates_bps: Mapping[str, float] = field(default_factory=dict)
     speed: float = 1.0
+    trains: bool = False
 
 
 class Stopped(Exception):  # noqa: N818 (no error: somebody asked for it)

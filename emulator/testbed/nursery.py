@@ -15,7 +15,7 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -131,6 +131,7 @@ def _serve(pipe: Connection, passing: socket.socket, ground: Ground, parent: int
     sys.path[:] = ground.path
     plugins.named.update(ground.named)
     children: set[int] = set()
+    job: TrainJob | None = None  # the latest that was timed
     try:
         with plugins.blaming():
             plugins.load(ground.plug_ins)
@@ -144,9 +145,10 @@ def _serve(pipe: Connection, passing: socket.socket, ground: Ground, parent: int
             asked = pipe.recv()
             _reap(children)
             if hasattr(asked, "weights"):
+                job = asked
                 pipe.send(_probe(engine, asked))
                 continue
-            pid = _fork(asked, engine, pipe, passing)
+            pid = _fork(asked, engine, job if asked.trains else None, pipe, passing)
             children.add(pid)
             pipe.send(pid)
     for pid in children:
@@ -175,21 +177,22 @@ def _engine(scenario: Path) -> Engine:
 
 
 def _probe(engine: Engine, job: TrainJob) -> float | HflError:
-    from dataclasses import replace
-
     try:
-        seconds = []
         with plugins.blaming():
-            for _ in range(PROBES):
-                began_s = time.thread_time()
-                list(engine.train([replace(job, weights=engine.initial())]))
-                seconds.append(time.thread_time() - began_s)
-        return min(seconds)
+            return min(_trained(engine, job) for _ in range(PROBES))
     except HflError as error:
         return error
 
 
-def _fork(site: Site, engine: Engine, pipe: Connection, passing: socket.socket) -> int:
+def _trained(engine: Engine, job: TrainJob) -> float:
+    """Seconds of a core that a training from the initial model takes."""
+    began_s = time.thread_time()
+    list(engine.train([replace(job, weights=engine.initial())]))
+    return time.thread_time() - began_s
+
+
+def _fork(site: Site, engine: Engine, job: TrainJob | None, pipe: Connection, passing: socket.socket) -> int:
+    """A node of its own process, which has trained once before it says that it is there: its memory is its own then."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     nursery = os.getpid()
     pid = os.fork()
@@ -206,6 +209,8 @@ def _fork(site: Site, engine: Engine, pipe: Connection, passing: socket.socket) 
         pipe.close()
         from emulator.testbed.node import Node
 
+        if job is not None:
+            _trained(engine, job)
         Node(site, Connection(theirs.detach()), engine).live()
         code = 0
     finally:

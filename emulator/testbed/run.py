@@ -73,6 +73,13 @@ class MeasuredStage(Stage):
         return MeasuredSession(scenario, world, lab, meter)
 
 
+def prepare(folder: Path, scenario: Scenario, overwrite: bool) -> None:
+    """Makes a folder ready. Raises `InputError` where it holds a run that is not to be replaced: none is gone on with."""
+    if not overwrite and (folder / run_folder.SCENARIO).is_file():
+        raise InputError(f"{folder} holds a run already; choose another --out, or replace it with --overwrite")
+    run_folder.prepare(folder, scenario, overwrite)
+
+
 def execute(
     loaded: Loaded,
     folder: Path,
