@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from emulator.scenario import Loaded
 
 
-@app.command()
-def testbed(
+@app.command("testbed")
+def run_on_testbed(
     name: Annotated[
         str | None,
         typer.Argument(metavar="SCENARIO", help="A YAML file, a ready scenario or a preset (hfl list)."),
@@ -45,7 +45,8 @@ def testbed(
         ),
     ] = False,
     in_turn: Annotated[
-        bool, typer.Option("--in-turn", help="Devices compute one after another, where they are too many for this host.")
+        bool,
+        typer.Option("--in-turn", help="Devices compute one after another, where they are too many for this host."),
     ] = False,
     at_most: Annotated[
         float | None, typer.Option(metavar="SECONDS", min=1, help="How long the run may last. (default: 1800)")

@@ -62,6 +62,10 @@ class Pipeline:
         self._packers = [each for each in made if isinstance(each, Packer)]
         self.draws = self._coder.draws or any(each.draws for each in self._reducers)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """In another process it is made anew of what was chosen."""
+        return Pipeline, (self.chosen,)
+
     @property
     def fixed(self) -> bool:
         """Whether shapes alone say how long it is."""

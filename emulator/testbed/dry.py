@@ -102,7 +102,10 @@ def _problems(scenario: Scenario) -> Iterator[tuple[str, str]]:
             yield f"faults.{number}", f"a fault '{fault.kind}' is more than a process that is killed" + TESTBED
     operation = getattr(method.params, "group_operation", None)
     if operation is not None and operation.kind not in OPERATIONS:
-        yield "method.group_operation", f"'{operation.kind}' has no implementation here; say 'none' or 'secure-aggregation'"
+        yield (
+            "method.group_operation",
+            f"'{operation.kind}' has no implementation here; say 'none' or 'secure-aggregation'",
+        )
     elif operation is not None and operation.kind != "none":
         if method.kind != "grouped":
             why = "secure aggregation needs members' weights before they mask, which this method knows later"
@@ -194,7 +197,9 @@ def speeds(
     }
     if not in_turn and (total := sum(found.values())) >= cores:
         why = f"the clients' devices together are as fast as {total:.3g} cores, and this host has {cores:g}"
-        raise InputError(f"{why}; take fewer or slower ones, or let them compute in turn (--in-turn)", "topology.devices")
+        raise InputError(
+            f"{why}; take fewer or slower ones, or let them compute in turn (--in-turn)", "topology.devices"
+        )
     return found
 
 

@@ -93,11 +93,11 @@ def _nobody(key: str) -> bytes:
 
 def _step(key: str, recipe: Recipe, output: int) -> Step:
     needs = tuple(parent.key for parent in recipe.parents)
-    gives, how = (key,), _how(recipe)
-    if isinstance(recipe, Apply):
-        base = key.removesuffix(f":{output}") if output else key
-        gives = (base, *(f"{base}:{n}" for n in range(1, recipe.function.outputs)))
-    return Step(gives, needs, how)
+    if not isinstance(recipe, Apply):
+        return Step((key,), needs, _how(recipe))
+    base = key.removesuffix(f":{output}") if output else key
+    gives = (base, *(f"{base}:{n}" for n in range(1, recipe.function.outputs)))
+    return Step(gives, needs, _how(recipe))
 
 
 def _how(recipe: Recipe) -> How:

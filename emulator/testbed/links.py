@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 from emulator.errors import HflError
@@ -135,7 +136,6 @@ def kernel_links(plan: Plan, speeds: Mapping[str, float], record: Record) -> Ite
         groups.remove(quotas.folder)
 
 
-@contextlib.contextmanager
-def user_links(plan: Plan, speeds: Mapping[str, float], record: Record) -> Iterator[UserLinks]:
-    """Links over loopback."""
-    yield UserLinks(plan, speeds)
+def joined_by(kernel: bool) -> Callable[[Plan, Mapping[str, float], Record], AbstractContextManager[Links]]:
+    """What gives the links of a plan for the time of a block, with clients' shares of a core."""
+    return kernel_links if kernel else lambda plan, speeds, record: nullcontext(UserLinks(plan, speeds))

@@ -21,6 +21,7 @@ from emulator.ledger import GROUP_OPERATION, Tag
 from emulator.testbed.orders import Meet, Report, Work
 from emulator.testbed.secure import Joining, Opening
 from emulator.world.meetings import Meetings
+from emulator.world.operations import SecureAggregationParams
 
 if TYPE_CHECKING:
     from emulator.testbed.bench import Bench
@@ -71,12 +72,14 @@ class MeasuredMeetings(Meetings):
             return list(members)
         self._count += 1
         held = self._bench.lab.clients.samples
-        total, signed = sum(int(held[c]) for c in members), operation.params.adversary == "active"
+        total, params = sum(int(held[c]) for c in members), operation.params
+        assert isinstance(params, SecureAggregationParams)  # others are refused before
+        signed = params.adversary == "active"
         shares = {c: int(held[c]) / total for c in members}
         purpose = tag.with_purpose(operation.kind)
         meeting = Gathering(f"meeting {self._count}", aggregator, tuple(members), shares, signed, purpose)
         self._under_way[aggregator, tag] = meeting
-        threshold = threshold_of(len(members), operation.params.threshold)
+        threshold = threshold_of(len(members), params.threshold)
         identities: Mapping[int, Membership] = memberships(members) if signed else {}
 
         def joining(client: int) -> tuple[dict[int, str], Any]:

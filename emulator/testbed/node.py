@@ -14,6 +14,7 @@ import socket
 import struct
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
@@ -277,7 +278,8 @@ class Node:
             content = self._content(order)
             if way.hops:
                 sending = self._lanes.sending(way.hops, self._opened(order.number))
-                send, close = sending.send, sending.close
+                send: Callable[[memoryview | bytes], None] = sending.send
+                close = sending.close
             else:
                 enter(self._site.sends_in)
                 plain = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -324,7 +326,7 @@ class Node:
     def _receive(self, connection: socket.socket) -> None:
         opened: list[socket.socket] = [connection]
         with contextlib.suppress(OSError, EOFError, struct.error), contextlib.ExitStack() as undone:
-            undone.callback(lambda: [_break(each) for each in opened])
+            undone.callback(lambda: deque(map(_break, opened), maxlen=0))
             if not self._site.listens_in:
                 receiving = self._lanes.receive(connection, opened.append)
                 if receiving.pass_on():

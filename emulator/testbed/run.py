@@ -30,7 +30,7 @@ from emulator.testbed.bench import Bench
 from emulator.testbed.clock import MeasuredClock
 from emulator.testbed.dry import as_told, predict, speeds
 from emulator.testbed.lab import MeasuredLab
-from emulator.testbed.links import kernel_links, user_links, why_not_kernel
+from emulator.testbed.links import joined_by, why_not_kernel
 from emulator.testbed.nursery import Ground, Nursery
 from emulator.testbed.world import MeasuredSession, MeasuredWorld
 from emulator.world.clock import Clock
@@ -45,8 +45,8 @@ MORE_BYTES = 10_000_000  # that may be sent beyond twice what the emulation send
 class How:
     """How a run is to be made.
 
-    ``kernel``: by the kernel, or in user space; None: by the kernel where that is possible. ``in_turn``: members compute one after
-    another. ``at_most_s``: how long it may last.
+    ``kernel``: by the kernel, or in user space; None: by the kernel where that is possible. ``in_turn``: members compute one
+    after another. ``at_most_s``: how long it may last.
     """
 
     kernel: bool | None = None
@@ -121,8 +121,7 @@ def execute(
         lab.try_out()
         nursery.ready()
         shares = speeds(prediction, scenario, nursery.probe, cores() - SPARE_CORES, how.in_turn)
-        joined = kernel_links if by_kernel else user_links
-        links = undone.enter_context(joined(prediction.plan, shares, record))
+        links = undone.enter_context(joined_by(by_kernel)(prediction.plan, shares, record))
         most_bytes = 2 * prediction.bytes + MORE_BYTES
         bench = Bench(prediction.plan, lab, nursery, links, how.at_most_s, most_bytes, how.in_turn, record.add)
         undone.callback(nursery.close)  # before links are taken down
@@ -179,4 +178,3 @@ def _played(
             summary |= {"diverged": True} if isinstance(error, DivergedError) else {}
         write_json(folder / run_folder.SUMMARY, summary | {"files": digests(folder)})
     return summary | {"trainings": trainings, "testbed": told}
-

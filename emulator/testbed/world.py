@@ -1,7 +1,7 @@
 """The world of the testbed: the same requests as everywhere, whose events happen when nodes have really done what was asked.
 
-Who is there, who is down and when, and who serves whom, the scenario says as it does in an emulation. What takes time does so here:
-a transfer is bytes on a socket, work is work of a process, and a client that crashes is a process that is killed.
+Who is there, who is down and when, and who serves whom, the scenario says as it does in an emulation. What takes time does so
+here: a transfer is bytes on a socket, work is work of a process, and a client that crashes is a process that is killed.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class MeasuredWorld(World):
         super().__init__(*parts)
         self.bench = bench
         self.watch()
-        self.meetings = MeasuredMeetings(self, bench)
+        self.meetings = self._measured = MeasuredMeetings(self, bench)
         self.orders: list[Callable[[int], Order]] | None = None  # that the work that begins now asks for itself
         for name, presence in self._disturbances.nodes.items():
             self.env.process(self._crashes(name, presence))
@@ -78,7 +78,7 @@ class MeasuredWorld(World):
         bench, arrived = self.bench, self.env.event()
         sender, receiver = bench.plan.ends(route)
         number = bench.number()
-        masked = self.meetings.masked(sender, content)
+        masked = self._measured.masked(sender, content)
         what = masked or bench.travelling(content)
         steps = bench.steps(sender, what) if what and size_bytes else ()
         numbers, length = (0, -1) if masked else bench.form(what, size_bytes)
@@ -104,7 +104,8 @@ class MeasuredWorld(World):
         name = self.fleet.client_names[client]
 
         def ask(job: MeasuredJob) -> simpy.Event:
-            self.orders = orders = []
+            orders: list[Callable[[int], Order]] = []
+            self.orders = orders
             with self.bench.lab.taking() as keys:
                 job.begin()
             self.orders = None

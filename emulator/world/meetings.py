@@ -1,6 +1,6 @@
 """Group operations of clients that may be lost on the way: all compute, then all send, then all receive.
 
-Those in which nobody is ever lost are worked out together (`emulator.world.batch`). What an operation takes the world's `Meetings`
+Those in which nobody is ever lost are worked out together (`emulator.world.batch`). What an operation takes, a world's `Meetings`
 say; another world may have others.
 """
 

@@ -308,7 +308,7 @@ class World(Presence):
         return self.busy(COMPUTE, client, flops_s(self.fleet.client_devices[client], flops), tag, samples, begun)
 
     def serve(self, server: str, flops: float, tag: Tag, content: str = "") -> simpy.Event:
-        """Computation on a server's device: so many floating-point operations at its effective speed; ``content`` as in `compute`."""
+        """Computation on a server's device: so many floating-point operations at its effective speed (see `compute`)."""
         return self.occupied(server, flops_s(self.fleet.device(server), flops), tag)
 
     def occupied(self, server: str, seconds: float, tag: Tag, kind: str = COMPUTE) -> simpy.Event:
