@@ -2,9 +2,7 @@
 
     sudo python3 benchmarks/referees/kernel.py < case.json > answer.json
 
-Every node that the routes imply is a network namespace without a name. A token bucket (tbf) in front of each link has its rate
-and its queue. Links with a delay are pairs of TUN devices with `emulator.testbed.relay` between them, links without are veth pairs. Nothing
-leaves these namespaces, and all is gone when the process ends.
+`emulator.testbed.kernel_links` makes the links. Nothing leaves its namespaces, and all is gone when the process ends.
 """
 
 from __future__ import annotations

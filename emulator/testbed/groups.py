@@ -62,7 +62,7 @@ class Groups:
             (group / "cpu.cfs_quota_us").write_text(str(quota_us))
 
     def put(self, name: str, pid: int) -> None:
-        """Puts a process into a group: its main thread, which computes; in version 2 all of it, with what it sends and receives."""
+        """Puts a process into a group: its main thread, which computes; in version 2 all of it."""
         try:
             (self.folder / name / ("cgroup.procs" if self._second else "tasks")).write_text(str(pid))
         except OSError as error:
