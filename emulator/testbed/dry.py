@@ -22,6 +22,8 @@ from emulator.methods.session import Metrics, Session
 from emulator.registry import choices
 from emulator.scenario import Scenario
 from emulator.testbed.plan import Plan, plan_of
+from emulator.world.disturbances import disturbances
+from emulator.world.played import played
 
 NODE_BYTES = 80_000_000  # that a node's process takes, beside what it shares with all others
 MOST_NODES = 1000
@@ -92,9 +94,12 @@ def _problems(scenario: Scenario) -> Iterator[tuple[str, str]]:
         yield "stop", "a run of the testbed needs a bound that is known beforehand: give 'rounds' or 'time'"
     if topology.movement is not None:
         yield "topology.movement", "clients move between servers" + TESTBED
-    if topology.speed is not None:
+    changing = played(topology, scenario.seed)
+    if changing.speeds:
         yield "topology.speed", "devices change their speed over time" + TESTBED
-    if topology.availability is not None and topology.availability.work != "lost":
+    if changing.bandwidths or changing.latencies:
+        yield "topology.links", "links follow a trace" + TESTBED
+    if disturbances(scenario).sleepers:
         yield "topology.availability.work", "clients sleep and go on later; say 'lost', and their processes are killed"
     for number, fault in enumerate(scenario.faults):
         moves = getattr(fault.params, "clients", "") == "move"
