@@ -5,7 +5,7 @@
 It first measures this host: seconds of a sample of the scenario's own network, by a core, and the constants of secure aggregation
 here. From them it writes a device that is so many times slower (``--slowdown``), and runs
 
-- ``rounds``: hierarchical FedAvg, and Group-FEL's rounds with secure aggregation: errors of the mean round, of each phase, of bytes;
+- ``rounds``: hierarchical FedAvg in clear and with secure aggregation: errors of the mean round, of each phase, of bytes;
 - ``order``: three methods, and who is first at an accuracy, emulated and measured;
 - ``crash``: a client whose process is killed in the middle of a round: who took part in each round, emulated and measured.
 
@@ -26,11 +26,19 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+import torch
 
-from devices.secagg.constants import find_constants
-from emulator.scenario import Loaded
+from devices.profile import Power
+from emulator.learning.memo import Memo, RunMemory
+from emulator.learning.timing import TimingLab
+from emulator.learning.trainer import TrainJob
+from emulator.run import execute as emulate
+from emulator.scenario import Loaded, dump
 from emulator.scenario.load import check, override
+from emulator.testbed.dry import rule_of
+from emulator.testbed.nursery import Ground, Nursery
 from emulator.testbed.run import How, execute
 from emulator.yamlfile import parse
 
@@ -40,7 +48,7 @@ seed: 1
 data:
   set: digits
   partition: {kind: dirichlet, alpha: 0.5}
-model: {kind: mlp, hidden: [256]}
+model: {kind: mlp, hidden: [512]}
 topology:
   edges: 2
   clients: 8
@@ -67,43 +75,68 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
     },
 }
 TARGET = 0.9
+SERVER = "server.yaml"
 
 
 def loaded(device: Path, changes: Mapping[str, Any]) -> Loaded:
     """The scenario with changes by key, on a device."""
     document = parse(SCENARIO, "benchmarks/testbed.py")
-    for key, value in {"topology.devices": str(device), **changes}.items():
+    server = str(device.with_name(SERVER))
+    fleet = {"topology.devices": str(device), "topology.edge_device": server, "topology.cloud_device": server}
+    for key, value in {**fleet, **changes}.items():
         override(document, f"{key}={json.dumps(value)}")
     return check(document)
 
 
 def calibrate(folder: Path, slowdown: float, changes: Mapping[str, Any], constants: Path) -> Path:
-    """A device profile of this host, so many times slower: measured with the network of the scenario and its batches."""
-    from emulator.testbed.calibrate import sample_s
+    """The profile of a device that is so many times slower than a core here: by the scenario's own network and batches.
 
+    Beside it stand that of a server, which is a core of this host, and the constants of secure aggregation here.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    subprocess.run(
-        [sys.executable, "-m", "emulator", "calibrate", "secure-aggregation", "--out", str(constants)],
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
-    find_constants(str(constants))
-    place = folder / "device.yaml"
-    stub = {"title": "stub", "source": "none", "effective_speed": "1 MFLOP/s", "batch_overhead": "0 s"}
-    power = {state: "1 W" for state in ("idle", "compute", "send", "receive")}
-    place.write_text(json.dumps(stub | {"power": power, "group_operations": {}}))
-    host = sample_s(loaded(place, changes))
-    profile = {
-        "title": f"a core of this host, {slowdown:g} times slower",
+    words = ["calibrate", "secure-aggregation", "--parameters", "40000", "--overwrite", "--out", str(constants)]
+    subprocess.run([sys.executable, "-m", "emulator", *words], check=True, stdout=subprocess.DEVNULL)
+    device, server = folder / "device.yaml", folder / SERVER
+    profile: dict[str, Any] = {
+        "title": "a core of this host",
         "source": "benchmarks/testbed.py",
-        "effective_speed": f"{host.flops * 3 / host.seconds / slowdown:.4g} FLOP/s",
+        "effective_speed": "1 GFLOP/s",
         "batch_overhead": "0 s",
-        "core_slowdown": slowdown,
-        "power": power,
+        "core_slowdown": 1.0,
+        "power": dict.fromkeys(Power.model_fields, "1 W"),
         "group_operations": {},
     }
-    place.write_text(json.dumps(profile))
-    return place
+    for place in (device, server):
+        place.write_text(json.dumps(profile))
+    what = loaded(device, changes)
+    with contextlib.closing(Memo(None)) as memo:
+        lab = TimingLab(what.scenario, RunMemory(memo, {}))
+        facts, held = lab.model_facts, lab.clients.samples
+    rule = rule_of(what.scenario)
+    batch = rule.params.batch_size
+    scenario = folder / "scenario.yaml"
+    scenario.write_text(dump(what.scenario))
+    nursery = Nursery(Ground(scenario, sys.path, [], {}))
+    try:
+        nursery.ready()
+        # Clients of few and of many samples: what a sample takes is the same for all in the model of the clock.
+        order = np.argsort(held, kind="stable")
+        seconds = [nursery.probe(TrainJob(torch.empty(0), int(c), rule, 1, 0)) for c in order]
+    finally:
+        nursery.close()
+    sample_s = sum(seconds) / float(held.sum()) / rule.params.epochs
+    print(f"a core of this host trains a sample in {1e6 * sample_s:.1f} us; devices are {slowdown:g} times slower")
+    measured = {
+        "model": what.scenario.model.kind,
+        "forward_flops": facts.forward_flops,
+        "parameters": facts.parameters,
+        "batch_size": batch,
+        "seconds": f"{sample_s * slowdown * 1e6:.5g} us",
+        "source": "benchmarks/testbed.py",
+    }
+    slower = {"title": f"{slowdown:g} times slower than a core of this host", "core_slowdown": slowdown}
+    device.write_text(json.dumps(profile | slower | {"measured": [measured]}))
+    return device
 
 
 def phases(folder: Path) -> pd.DataFrame:
@@ -121,9 +154,6 @@ def phases(folder: Path) -> pd.DataFrame:
 
 def both(name: str, what: Loaded, out: Path) -> tuple[Path, Path, dict[str, Any]]:
     """A scenario emulated and measured, each in a folder."""
-    from emulator.learning.memo import Memo
-    from emulator.run import execute as emulate
-
     ours, theirs = out / f"{name}-emulated", out / f"{name}-measured"
     for folder in (ours, theirs):
         shutil.rmtree(folder, ignore_errors=True)
@@ -146,7 +176,9 @@ def compare_rounds(device: Path, constants: Path, rounds: int, clients: int, out
     for name, changes in (("clear", {}), ("secure", secure)):
         what = loaded(device, {**changes, "stop.rounds": rounds, "topology.clients": clients})
         ours, theirs, told = both(name, what, out)
-        print(f"{name}: {clients} clients, {rounds} rounds, a device is {told['testbed']['shares_of_a_core']['client-0']} core")
+        print(
+            f"{name}: {clients} clients, {rounds} rounds, a device is {told['testbed']['shares_of_a_core']['client-0']} core"
+        )
         table = phases(ours).join(phases(theirs), lsuffix="_emulated", rsuffix="_measured", how="outer")
         for phase, row in table.iterrows():
             means = row["mean_measured"], row["mean_emulated"]
@@ -187,23 +219,27 @@ def members(folder: Path) -> dict[int, list[str]]:
 def compare_crash(device: Path, clients: int, out: Path) -> None:
     """A client that is killed in the middle of the second round and comes back in the fourth."""
     plain = loaded(device, {"stop.rounds": 2, "topology.clients": clients})
-    from emulator.learning.memo import Memo
-    from emulator.run import execute as emulate
-
     folder = out / "crash-plan"
     shutil.rmtree(folder, ignore_errors=True)
     with contextlib.closing(Memo(None)) as memo:
         emulate(plain, folder, memo)
     ends = pd.read_csv(folder / "metrics.csv").time_s.tolist()
     round_s = ends[2] - ends[1]
-    fault = {"kind": "client-crash", "clients": [1], "at": [f"{ends[1] + round_s / 4} s"], "lasts": f"{1.8 * round_s} s"}
+    fault = {
+        "kind": "client-crash",
+        "clients": [1],
+        "at": [f"{ends[1] + round_s / 4} s"],
+        "lasts": f"{1.8 * round_s} s",
+    }
     what = loaded(device, {"stop.rounds": 6, "topology.clients": clients, "faults": [fault]})
     ours, theirs, _ = both("crash", what, out)
     emulated, measured = members(ours), members(theirs)
     for number in sorted({*emulated, *measured}):
         same = emulated.get(number) == measured.get(number)
         gone = sorted(set(emulated.get(number, [])) ^ set(measured.get(number, [])))
-        print(f"  round {number}: {len(measured.get(number, []))} clients, {'the same' if same else f'DIFFERENT: {gone}'}")
+        print(
+            f"  round {number}: {len(measured.get(number, []))} clients, {'the same' if same else f'DIFFERENT: {gone}'}"
+        )
 
 
 @contextlib.contextmanager

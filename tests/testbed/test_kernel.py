@@ -1,4 +1,4 @@
-"""Runs of the testbed whose links and devices the kernel shapes: as root on Linux alone. What was made is gone, however they end."""
+"""Runs of the testbed whose links and devices the kernel shapes, as root on Linux alone. What was made is gone afterwards."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def namespaces_of(pids: list[int]) -> set[str]:
     for pid in pids:
         for path in Path(f"/proc/{pid}/task").glob("*/ns/net"):
             try:
-                found.add(os.readlink(path))
+                found.add(str(path.readlink()))
             except OSError:
                 continue
     return found

@@ -73,11 +73,15 @@ def test_ways_and_who_holds_which_link(tmp_path: Path) -> None:
     hops = plan.hops(down, ports)
     assert hops[0].held_by_sender == ("cloud/out", "edge-0/down")
     assert hops[1].held_by_sender == ("edge-0/cell-down", "client-0/down")
-    assert [hop.port for hop in plan.hops(chain, ports)] == [ports[n] for n in ("edge-0", "cloud", "edge-1", "client-3")]
+    assert [hop.port for hop in plan.hops(chain, ports)] == [
+        ports[n] for n in ("edge-0", "cloud", "edge-1", "client-3")
+    ]
     assert plan.names(up)[0] == "out of client-0"
 
 
-def test_what_a_killed_run_has_left_is_removed_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_killed_run_has_left_is_removed_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
     sleeping = [sys.executable, "-c", "import time; time.sleep(600)"]
     child, other = subprocess.Popen(sleeping), subprocess.Popen(sleeping)

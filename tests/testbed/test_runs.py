@@ -89,7 +89,9 @@ def test_secure_sums_are_averages_within_the_fixed_point_step_and_a_killed_membe
     assert said.accuracy.iloc[-1] == pytest.approx(metrics.accuracy.iloc[-1])
 
 
-def test_what_does_not_fit_is_refused_before_anything_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_fit_is_refused_before_anything_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def no(*_: object) -> None:
         raise AssertionError("something was started")
 

@@ -95,9 +95,9 @@ def emulated(loaded: Loaded) -> tuple[list[Tensor], pd.DataFrame]:
         session = assemble(loaded.scenario, lab)
         tested = session.tested
 
-        def note(round: int, clusters: Any) -> dict[str, float]:
+        def note(number: int, clusters: Any) -> dict[str, float]:
             models.extend(map(lab.value, clusters.models))
-            return tested(round, clusters)
+            return tested(number, clusters)
 
         session.tested = note  # type: ignore[method-assign]
         session.world.watch()
