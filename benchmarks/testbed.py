@@ -60,12 +60,12 @@ method:
   preset: hierfavg
   group_rounds: 2
   group_operation: none
-  local: {epochs: 2, batch_size: 10, learning_rate: 0.05}
+  local: {epochs: 4, batch_size: 10, learning_rate: 0.05}
 stop: {rounds: 10}
 output: {plot: false}
 """
 SECURE = {"method.group_operation": {"kind": "secure-aggregation", "model": "protocol", "dropout": 0.0}}
-LOCAL = {"epochs": 2, "batch_size": 10, "learning_rate": 0.05}
+LOCAL = {"epochs": 4, "batch_size": 10, "learning_rate": 0.05}
 METHODS: Mapping[str, Mapping[str, Any]] = {
     "fedavg": {"method": {"preset": "fedavg", "local": LOCAL}},
     "hierfavg": {"method": {"preset": "hierfavg", "group_operation": "none", "group_rounds": 2, "local": LOCAL}},
@@ -106,9 +106,8 @@ def calibrate(folder: Path, slowdown: float, changes: Mapping[str, Any], constan
         "power": dict.fromkeys(Power.model_fields, "1 W"),
         "group_operations": {},
     }
-    for place in (device, server):
-        place.write_text(json.dumps(profile))
-    what = loaded(device, changes)
+    server.write_text(json.dumps(profile))
+    what = loaded(server, changes)
     with contextlib.closing(Memo(None)) as memo:
         lab = TimingLab(what.scenario, RunMemory(memo, {}))
         facts, held = lab.model_facts, lab.clients.samples
@@ -179,7 +178,7 @@ def compare_rounds(device: Path, constants: Path, rounds: int, clients: int, out
         print(
             f"{name}: {clients} clients, {rounds} rounds, a device is {told['testbed']['shares_of_a_core']['client-0']} core"
         )
-        table = phases(ours).join(phases(theirs), lsuffix="_emulated", rsuffix="_measured", how="outer")
+        table = pd.concat([phases(ours).add_suffix("_emulated"), phases(theirs).add_suffix("_measured")], axis=1)
         for phase, row in table.iterrows():
             means = row["mean_measured"], row["mean_emulated"]
             print(f"  {phase:32} {means[1]:9.4f} s emulated {means[0]:9.4f} s measured {error(*means):>9}")

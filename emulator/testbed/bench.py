@@ -89,7 +89,7 @@ class Bench:
         self._computing: tuple[str, int] | None = None
         self._routes: dict[tuple[Leg, ...], Way] = {}
         self._dead: set[str] = set()  # keys that nobody needs any more
-        lab.fetch, lab.forget = self.fetch, self._dead.add
+        lab.fetch, lab.forget, lab.paused = self.fetch, self._dead.add, self.paused
 
     # Nodes.
 
@@ -151,7 +151,8 @@ class Bench:
         try:
             yield
         finally:
-            self._pauses.append((began_s, time.monotonic()))
+            within = (pause for pause in self._pauses if pause[0] < began_s)  # one that holds others takes their place
+            self._pauses = [*within, (began_s, time.monotonic())]
 
     def next_report(self, until_s: float) -> Report | None:
         """The next report; None where it is later than an instant before there is one, or nothing is waited for.

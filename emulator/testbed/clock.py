@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from emulator.world.clock import Clock
+from emulator.world.clock import BearingClock
 from emulator.world.simpy_internals import move_to
 
 if TYPE_CHECKING:
     from emulator.testbed.bench import Bench
 
 
-class MeasuredClock(Clock):
+class MeasuredClock(BearingClock):
     """An environment whose steps wait for what really happens."""
 
     def __init__(self, clients: int, bench: Bench) -> None:

@@ -25,7 +25,13 @@ from emulator.testbed.plan import Plan, plan_of
 from emulator.world.disturbances import disturbances
 from emulator.world.played import played
 
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
 NODE_BYTES = 80_000_000  # that a node's process takes, beside what it shares with all others
+NODE_FILES, OTHER_FILES = 8, 100  # open files of the driver: for each node, and others
 MOST_NODES = 1000
 MOST_BYTES = 20e9
 OPERATIONS = ("none", "secure-aggregation")
@@ -73,6 +79,9 @@ def check_size(scenario: Scenario) -> None:
     clients = scenario.topology.client_count
     there = memory_bytes()
     most = MOST_NODES if there is None else min(MOST_NODES, there // NODE_BYTES)
+    if resource is not None:
+        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        most = min(most, max(1, (soft - OTHER_FILES) // NODE_FILES)) if soft > 0 else most
     if clients > most:
         why = f"{clients:,} clients are {clients:,} processes, and this host can hold {most:,}"
         raise InputError(f"{why}; take fewer clients, or emulate it with 'hfl run'", "topology.clients")
@@ -90,6 +99,10 @@ def _problems(scenario: Scenario) -> Iterator[tuple[str, str]]:
         yield "compute", "nodes of the testbed train on the CPU in float32; say 'compute.device=cpu'"
     if method.plugin.facts.central:
         yield "method", "the cloud trains on all data itself" + TESTBED
+    if scenario.evaluate.personal is not None:
+        yield "evaluate.personal", "clients train before a test" + TESTBED
+    if scenario.attacks is not None and scenario.attacks.kind == "gan-recovery":
+        yield "attacks", "a client attacks models while a round is under way" + TESTBED
     if scenario.stop.rounds is None and scenario.stop.time is None:
         yield "stop", "a run of the testbed needs a bound that is known beforehand: give 'rounds' or 'time'"
     if topology.movement is not None:

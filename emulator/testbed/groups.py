@@ -11,6 +11,8 @@ from pathlib import Path
 from emulator.errors import HflError
 
 PREFIX = "hfl-testbed-"
+REST = "others"  # the group without a quota: servers, and threads of clients that do not compute
+MOST_SHARES, MOST_WEIGHT = 262_144, 10_000  # of a group beside others, by the version
 PERIOD_US = 10_000  # of a quota: short, so that a device computes evenly
 LEAST_US = 1_000  # of a quota that the kernel takes
 ROOTS = (Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup"))
@@ -44,8 +46,13 @@ class Groups:
         except OSError as error:
             raise HflError(f"cannot make {self.folder}: {error.strerror}") from None
         try:
+            # What else the host does must not take from a device what its quota gives it.
             if self._second:
                 (self.folder / "cgroup.subtree_control").write_text("+cpu")
+                (self.folder / "cpu.weight").write_text(str(MOST_WEIGHT))
+            else:
+                (self.folder / "cpu.shares").write_text(str(MOST_SHARES))
+            (self.folder / REST).mkdir()
             for name, share in shares.items():
                 group = self.folder / name
                 group.mkdir()
@@ -62,11 +69,14 @@ class Groups:
             (group / "cpu.cfs_quota_us").write_text(str(quota_us))
 
     def put(self, name: str, pid: int) -> None:
-        """Puts a process into a group: its main thread, which computes; in version 2 all of it."""
+        """Puts a process into a group: its main thread, which computes; in version 2 all of it. "" is none with a quota."""
         try:
-            (self.folder / name / ("cgroup.procs" if self._second else "tasks")).write_text(str(pid))
+            if not self._second or not name:
+                (self.folder / REST / "cgroup.procs").write_text(str(pid))
+            if name:
+                (self.folder / name / ("cgroup.procs" if self._second else "tasks")).write_text(str(pid))
         except OSError as error:
-            raise HflError(f"cannot put a process into {self.folder / name}: {error.strerror}") from None
+            raise HflError(f"cannot put a process into {self.folder / (name or REST)}: {error.strerror}") from None
 
 
 def remove(folder: Path) -> None:

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 
 import numpy as np
 import torch
 
+from emulator.contracts.learning import MeasurementChoice
 from emulator.errors import HflError
-from emulator.learning.lab import Lab
+from emulator.learning.facts import Evaluation
+from emulator.learning.lab import Lab, Subject
 from emulator.learning.memo import RunMemory
 from emulator.learning.recipes import Apply, Combine, Handle, Initial, Recipe, Zeros
 from emulator.learning.recipes import Train as TrainRecipe
@@ -30,7 +33,8 @@ class AtNodes(Recipe):
 class MeasuredLab(Lab):
     """``fetch`` gets the bytes of a value from a node that has it, or can make it; ``forget`` is told that nobody needs one.
 
-    ``sums`` has, by the keys of members' models, the key of what a server got of them by secure aggregation.
+    ``paused`` lets the clock stand still: what the driver evaluates no node would wait for. ``sums`` has, by the keys of members'
+    models, the key of what a server got of them by secure aggregation.
     """
 
     def __init__(self, scenario: Scenario, memory: RunMemory) -> None:
@@ -39,6 +43,7 @@ class MeasuredLab(Lab):
         self.sums: dict[frozenset[str], str] = {}
         self.fetch: Callable[[str], bytes] = _nobody
         self.forget: Callable[[str], None] = lambda _key: None
+        self.paused: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
         self._taken: list[str] | None = None
 
     @contextlib.contextmanager
@@ -64,6 +69,21 @@ class MeasuredLab(Lab):
             if handle.recipe is not None:
                 data = np.frombuffer(self.fetch(handle.key), np.float32)
                 handle.value, handle.recipe = torch.from_numpy(data.copy()), None
+
+    def evaluate_all(self, models: Sequence[Handle]) -> list[Evaluation]:
+        """See `Lab.evaluate_all`. The clock stands still meanwhile."""
+        with self.paused():
+            return super().evaluate_all(models)
+
+    def evaluate_each(self, cases: Sequence[tuple[Handle, Sequence[int]]]) -> list[Evaluation]:
+        """See `Lab.evaluate_each`. The clock stands still meanwhile."""
+        with self.paused():
+            return super().evaluate_each(cases)
+
+    def measure_each(self, asked: Iterable[tuple[MeasurementChoice, Subject]]) -> list[np.ndarray]:
+        """See `Lab.measure_each`. The clock stands still meanwhile."""
+        with self.paused():
+            return super().measure_each(asked)
 
     def made(self, keys: Sequence[str]) -> None:
         """Nodes have these values: what they were made of is not needed for their sake."""

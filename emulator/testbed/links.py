@@ -81,8 +81,7 @@ class KernelLinks:
 
     def joined(self, name: str, pid: int, port: int) -> None:
         """See `Links`."""
-        if name in self._slowed:
-            self._quotas.put(name, pid)
+        self._quotas.put(name if name in self._slowed else "", pid)
 
     def way(self, route: tuple[Leg, ...]) -> Way:
         """See `Links`. Raises `HflError` for a way that the emulation has not used, so that there is none."""

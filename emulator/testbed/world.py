@@ -195,13 +195,13 @@ class MeasuredWorld(World):
 
 
 class MeasuredSession(Session):
-    """A session whose models are evaluated when the run is over, unless what it is to reach says when that is."""
+    """A session whose models are evaluated when the run is over, unless somebody waits for what comes of it."""
 
     later = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.later = not self.scenario.stop.goals
+        self.later = not self.scenario.stop.goals and self.scenario.attacks is None
         self._waiting: list[tuple[int, Any]] = []
 
     def tested(self, round: int, clusters: Any) -> dict[str, float]:  # noqa: A002
@@ -209,8 +209,7 @@ class MeasuredSession(Session):
         if self.later:
             self._waiting.append((round, clusters))
             return dict.fromkeys((*(measure.name for measure in self.measures), "loss"), math.nan)
-        with self.world.bench.paused():  # type: ignore[attr-defined]
-            return super().tested(round, clusters)
+        return super().tested(round, clusters)
 
     def evaluate_now(self) -> None:
         """Evaluates all models that wait for it."""
