@@ -126,8 +126,18 @@ class Network:
     """
 
     def __init__(self, links: Mapping[str, Link], routes: Sequence[Sequence[str]], congestion: str = "cubic") -> None:
+        self.nodes: list[Namespace] = []
+        self.directions: list[tuple[int, int, float, float]] = []
+        try:
+            self._build(links, routes, congestion)
+        except BaseException:
+            self.close()
+            raise
+
+    def _build(self, links: Mapping[str, Link], routes: Sequence[Sequence[str]], congestion: str) -> None:
         numbers = node_numbers(routes)
-        self.nodes = [Namespace(f"node {n}") for n in range(1 + max(max(pair) for pair in numbers.values()))]
+        for number in range(1 + max((max(pair) for pair in numbers.values()), default=-1)):
+            self.nodes.append(Namespace(f"node {number}"))
         self.wires = {
             name: Wire(name, links.get(name), f"link{i}", self.nodes[tail], self.nodes[head])
             for i, (name, (tail, head)) in enumerate(numbers.items())
@@ -135,7 +145,8 @@ class Network:
         for node in self.nodes:
             self._settle(node, congestion)
         with tun_node():
-            self.directions = [told for wire in self.wires.values() for told in self._connect(wire)]
+            for wire in self.wires.values():
+                self.directions += self._connect(wire)
         self.ends = self._address(routes)
 
     def _settle(self, node: Namespace, congestion: str) -> None:
