@@ -75,14 +75,25 @@ class Record:
         """Writes down what there is, or will be."""
         write_text(self._path, json.dumps(asdict(self.made)))
 
+    def keep(self, scenario: str) -> Path:
+        """Writes the scenario for processes of this run; where it stands."""
+        path = _scenario_of(self.made.driver)
+        write_text(path, scenario)
+        return path
+
     def add(self, pid: int) -> None:
         """Notes a process."""
         self.made.processes[pid] = since(pid)
         self.write()
 
     def close(self) -> None:
-        """Removes the file."""
+        """Removes the file, and what it kept."""
+        _scenario_of(self.made.driver).unlink(missing_ok=True)
         self._path.unlink(missing_ok=True)
+
+
+def _scenario_of(driver: int) -> Path:
+    return home() / f"scenario-{driver}.yaml"
 
 
 def abandoned() -> Iterator[tuple[Path, Made]]:
@@ -115,5 +126,6 @@ def clean() -> list[str]:
             with contextlib.suppress(OSError):
                 TUN.unlink()
             said.append(str(TUN))
+        _scenario_of(made.driver).unlink(missing_ok=True)
         path.unlink(missing_ok=True)
     return said

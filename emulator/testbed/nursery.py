@@ -14,7 +14,6 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -215,8 +214,3 @@ def _fork(site: Site, engine: Engine, job: TrainJob | None, pipe: Connection, pa
         code = 0
     finally:
         os._exit(code)
-
-
-def plug_ins_of(names: Sequence[str]) -> list[str]:
-    """The user's modules, as another process is to load them."""
-    return list(names or plugins.loaded)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -110,10 +109,8 @@ def execute(
             raise InputError(f"{why}; allow more with --at-most, or take fewer rounds", "stop")
         record = leftovers.Record()
         undone.callback(record.close)
-        scratch = Path(undone.enter_context(tempfile.TemporaryDirectory(prefix="hfl-testbed-")))
-        write_text(scratch / run_folder.SCENARIO, dump(scenario))
         modules = plugins.modules_of(scenario)
-        nursery = Nursery(Ground(scratch / run_folder.SCENARIO, sys.path, modules, dict(plugins.named)))
+        nursery = Nursery(Ground(record.keep(dump(scenario)), sys.path, modules, dict(plugins.named)))
         undone.callback(nursery.close)
         record.add(nursery.pid)
         lab = MeasuredLab(scenario, memory)
