@@ -121,7 +121,11 @@ def test_what_does_not_fit_is_refused_before_anything_is_started(
     "changes",
     [
         {"method__encodings": {"client": {"up": ["delta", {"kind": "top-k", "share": 0.1}], "down": ["float16"]}}},
-        {"method__encodings": {"client": {"up": ["delta", "error-feedback", {"kind": "random-k", "share": 0.2}]}}},
+        {
+            "method__encodings": {
+                "client": {"up": ["delta", "error-feedback", {"kind": "random-k", "share": 0.2, "scale": False}]}
+            }
+        },
         {"method": {"preset": "fedavg", "local": {"epochs": 1, "batch_size": 4, "learning_rate": 0.1}}},
         {
             "method": {
