@@ -13,7 +13,7 @@ from emulator.errors import HflError
 from emulator.testbed import groups
 from emulator.testbed.kernel_links import Network, relaying
 from emulator.testbed.leftovers import Record
-from emulator.testbed.namespaces import TUN, check_machine
+from emulator.testbed.namespaces import TUN, Namespace, check_machine
 from emulator.testbed.node import Site
 from emulator.testbed.orders import Way
 from emulator.testbed.plan import Plan
@@ -105,6 +105,7 @@ def why_not_kernel() -> str:
         return "this is not Linux"
     try:
         check_machine()
+        Namespace("a trial").close()  # root of a container may not
     except HflError as error:
         return str(error)
     if groups.find_root() is None:
