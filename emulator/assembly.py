@@ -6,6 +6,7 @@ import contextlib
 import gc
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import simpy
 
@@ -20,7 +21,7 @@ from emulator.registry import choices
 from emulator.rng import stream
 from emulator.scenario import Scenario
 from emulator.world.carriage import Carriage
-from emulator.world.clock import DeadEndError, finish, new_clock
+from emulator.world.clock import Clock, DeadEndError, finish, new_clock
 from emulator.world.disturbances import Disturbances, disturbances
 from emulator.world.endings import watch
 from emulator.world.fleet import CLOUD, Fleet
@@ -35,10 +36,29 @@ from emulator.world.world import World
 BYTES_PER_PARAMETER = 4  # models travel as float32
 
 
-def assemble(scenario: Scenario, lab: AnyLab, ledger: Ledger | None = None) -> Session:
+class Stage:
+    """What the parts of a run are made by that know what time is: here on the emulated clock."""
+
+    def clock(self, clients: int) -> Clock:
+        """The clock of a fleet of so many clients."""
+        return new_clock(clients)
+
+    def world(self, *parts: Any) -> World:
+        """The world, of all that `World` takes."""
+        return World(*parts)
+
+    def session(self, scenario: Scenario, world: World, lab: AnyLab, meter: Meter) -> Session:
+        """The session, of all that `Session` takes."""
+        return Session(scenario, world, lab, meter)
+
+
+EMULATED = Stage()
+
+
+def assemble(scenario: Scenario, lab: AnyLab, ledger: Ledger | None = None, stage: Stage = EMULATED) -> Session:
     """World and session of a scenario, ready to run its method."""
     ledger = ledger or Ledger()
-    env = new_clock(scenario.topology.client_count)
+    env = stage.clock(scenario.topology.client_count)
     fleet = Fleet(scenario.topology, scenario.seed)
     workload = workload_of(scenario, lab)
     trainees = [fleet.device(CLOUD)] if scenario.method.plugin.facts.central else fleet.client_devices
@@ -55,10 +75,10 @@ def assemble(scenario: Scenario, lab: AnyLab, ledger: Ledger | None = None) -> S
     watch(env, scenario.topology)
     network = network_of(scenario, env, traces, disturbed)
     moving = movements(scenario.topology, scenario.seed)
-    world = World(env, fleet, network, workload, ledger, traces.speeds, disturbed, moving)
+    world = stage.world(env, fleet, network, workload, ledger, traces.speeds, disturbed, moving)
     powers = {name: device.power for name, device in zip(fleet.client_names, fleet.client_devices, strict=True)}
     servers = {tier: len(names) for tier, names in fleet.roster.tiers.items()}
-    session = Session(scenario, world, lab, Meter(ledger, powers, fleet.hops, scenario.prices, servers))
+    session = stage.session(scenario, world, lab, Meter(ledger, powers, fleet.hops, scenario.prices, servers))
     apart = any(isinstance(each, TrainingChoice) and each.plugin.facts.apart for _, each in choices(scenario.method))
     if session.wire.used or apart:
         world.watch()  # encoding takes each client's device its own time, and so does what members do apart

@@ -34,6 +34,7 @@ _HALF_WRITTEN = ".*.part*"  # by a process that was killed while it wrote
 log = logging.getLogger(__name__)
 
 COMPLETE, INTERRUPTED, FAILED = "complete", "interrupted", "failed"
+MEASURED = "measured"  # the clock of a run on the testbed, in its manifest
 
 
 def prepare(folder: Path, scenario: Scenario, overwrite: bool = False, training: bool = True) -> bool:
@@ -60,6 +61,11 @@ def prepare(folder: Path, scenario: Scenario, overwrite: bool = False, training:
             for name in files_of(folder):
                 (folder / name).unlink(missing_ok=True)
             return True
+        if measured(folder):
+            raise InputError(
+                f"{folder} holds a run that was measured on the testbed, which cannot be gone on with; "
+                "choose another --out, or replace it with --overwrite"
+            )
         complete = status_of(folder) == COMPLETE
         if complete:
             check_unchanged(folder, "restore it, or do the run again with --overwrite")
@@ -102,6 +108,11 @@ def _clear_half_written(folder: Path) -> None:
 def status_of(folder: Path) -> str:
     """The status that a run folder's summary states; "" where there is none, or one that was changed."""
     return str(_stated(folder / SUMMARY).get("status", ""))
+
+
+def measured(folder: Path) -> bool:
+    """Whether the run in a folder was measured on the testbed: what it did no emulation does again."""
+    return {**_stated(folder / SUMMARY), **_stated(folder / MANIFEST)}.get("clock") == MEASURED
 
 
 def trained_in(folder: Path) -> bool | None:

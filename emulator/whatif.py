@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from emulator import checkpoint, yamlfile
+from emulator.errors import InputError
 from emulator.kept import KeptModels
 from emulator.priced import PRICED, applied
 from emulator.recorded import load_to_replay
-from emulator.run_folder import SCENARIO, check_inputs, finished
+from emulator.run_folder import SCENARIO, check_inputs, finished, measured
 from emulator.scenario.load import Loaded, alone, check, fingerprint, parse_changes, with_changes
 from emulator.yamlfile import Document
 
@@ -66,6 +67,11 @@ def open_run(folder: Path, priced: bool = True) -> FinishedRun:
     Plug-ins that its manifest names are imported, where they are as they were (`emulator.recorded`).
     """
     training = bool(finished(folder)["training"])
+    if measured(folder):
+        raise InputError(
+            f"the run in '{folder}' was measured on the testbed; what would be in another world an emulation says: "
+            "run its scenario with 'hfl run'"
+        )
     check_inputs(folder)
     load_to_replay(folder)
     document = yamlfile.load(folder / SCENARIO)

@@ -179,7 +179,8 @@ def test_what_is_no_case_is_refused_with_its_reason(told: Json | str, why: str, 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
 def test_refusals_say_what_the_machine_lacks(tmp_path: Path) -> None:
     def changed(change: str) -> str:
-        start = f"import os, runpy, sys; sys.path.insert(0, {str(FOLDER)!r}); import namespaces, pathlib; {change};"
+        ours = "from emulator.testbed import namespaces"
+        start = f"import os, runpy, sys; sys.path.insert(0, {str(FOLDER)!r}); {ours}; import pathlib; {change};"
         return refusal(
             call(case(), sys.executable, "-c", f"{start} runpy.run_path({str(KERNEL)!r}, run_name='__main__')")
         )

@@ -2,182 +2,46 @@
 
     sudo python3 benchmarks/referees/kernel.py < case.json > answer.json
 
-Every node that the routes imply is a network namespace without a name. A token bucket (tbf) in front of each link has its rate
-and its queue. Links with a delay are pairs of TUN devices with ``relay.py`` between them, links without are veth pairs. Nothing
-leaves these namespaces, and all is gone when the process ends.
+`emulator.testbed.kernel_links` makes the links. Nothing leaves its namespaces, and all is gone when the process ends.
 """
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import json
 import os
 import platform
 import signal
 import statistics
-import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from case import FRAME_BYTES, PACKET_BYTES, Case, Link, RefusedError, read_case, refuse
-from namespaces import Namespace, check_machine, tun_node
-from relay import be_prompt
-from transfers import Ends, listen, play, probe
+sys.path.insert(
+    0, str(Path(__file__).parents[2])
+)  # the emulator, of which nothing but the standard library is needed here
 
-BACK_PACKETS = 1000  # that may wait on their way back; acknowledgements are small
-BURST_BYTES = 1600  # of a token bucket: one frame, and what tc loses by rounding
-BURST_S = (
-    5e-4  # a bucket holds as much at least: tokens of a timer that comes late are not lost, or a link would be slower
-)
-TUN_QUEUE = 10_000  # packets that may wait for the relay
+from case import Case, RefusedError, read_case, refuse
+from transfers import listen, play, probe
+
+from emulator.errors import HflError
+from emulator.testbed.kernel_links import Network, relaying
+from emulator.testbed.namespaces import check_machine
+from emulator.testbed.relay import be_prompt
+
 SET_UP_S, EXTRA_S = 60, 30  # that building may take, and a repeat beyond its limit
-SETTINGS = {
-    "net/ipv4/ip_forward": 1,
-    "net/ipv4/conf/all/rp_filter": 0,
-    "net/ipv4/conf/default/rp_filter": 0,
-    "net/ipv4/tcp_timestamps": 1,
-    "net/ipv4/tcp_no_metrics_save": 1,
-}
 
 
-@dataclass(frozen=True)
-class Wire:
-    """A link between two namespaces, with a device of this name at either end. Without a `Link` it is as fast as can be."""
-
-    name: str
-    link: Link | None
-    device: str
-    tail: Namespace
-    head: Namespace
-
-    @property
-    def has_tun(self) -> bool:
-        """Whether packets go through the relay."""
-        return self.link is not None and self.link.delay_s > 0
-
-    @property
-    def packet_bytes(self) -> int:
-        """A full packet as the token bucket counts it."""
-        return PACKET_BYTES if self.has_tun else FRAME_BYTES
-
-    @property
-    def rate_bps(self) -> float:
-        """The rate that makes a full packet take as long as a full frame takes on the link."""
-        return self.link.rate_bps * self.packet_bytes / FRAME_BYTES if self.link else 0.0
-
-
-def node_numbers(routes: Sequence[Sequence[str]]) -> dict[str, tuple[int, int]]:
-    """The nodes that each link leads from and to: where one link of a route ends, the next one begins.
-
-    Raises `RefusedError` where a route would come to a node twice.
-    """
-    same: dict[tuple[str, str], tuple[str, str]] = {}
-
-    def root(end: tuple[str, str]) -> tuple[str, str]:
-        while end in same:
-            end = same[end]
-        return end
-
-    for route in routes:
-        for one, following in itertools.pairwise(route):
-            a, b = root((one, "head")), root((following, "tail"))
-            if a != b:
-                same[a] = b
-    numbers: dict[tuple[str, str], int] = {}
-    found = {
-        name: tuple(numbers.setdefault(root((name, end)), len(numbers)) for end in ("tail", "head"))
-        for name in dict.fromkeys(name for route in routes for name in route)
-    }
-    for route in routes:
-        visited = [found[route[0]][0], *(found[name][1] for name in route)]
-        if len(set(visited)) < len(visited):
-            raise RefusedError(f"the route {' - '.join(route[1:])} comes to a node twice")
-    return {name: (tail, head) for name, (tail, head) in found.items()}
-
-
-class Network:
-    """The namespaces and links of a case. Raises `RefusedError` where this machine cannot have them."""
+class CaseNetwork(Network):
+    """The namespaces and links of a case. Raises `HflError` where this machine cannot have them."""
 
     def __init__(self, case: Case) -> None:
         # Each sender has a host of its own in front of its first link. A queue inside the sending host would hold TCP back
         # (TCP small queues), where the queue of a link drops.
-        routes = [(f"host of {flow.route[0]}", *flow.route) for flow in case.flows]
-        numbers = node_numbers(routes)
-        self.nodes = [Namespace(f"node {n}") for n in range(1 + max(max(pair) for pair in numbers.values()))]
-        self.wires = {
-            name: Wire(name, case.links.get(name), f"link{i}", self.nodes[tail], self.nodes[head])
-            for i, (name, (tail, head)) in enumerate(numbers.items())
-        }
-        for node in self.nodes:
-            self._settle(node, case.congestion)
-        with tun_node():
-            self.directions = [told for wire in self.wires.values() for told in self._connect(wire)]
-        self.ends = self._address(routes)
-
-    def _settle(self, node: Namespace, congestion: str) -> None:
-        available = node.setting("net/ipv4/tcp_available_congestion_control").split()
-        if congestion not in available:
-            raise RefusedError(f"this kernel has no TCP {congestion}; it has {', '.join(available)}")
-        for key, value in SETTINGS.items():
-            node.set(key, value)
-        if Path("/proc/sys/net/ipv6").exists():
-            node.set("net/ipv6/conf/all/disable_ipv6", 1)  # whose own packets would take places in queues
-            node.set("net/ipv6/conf/default/disable_ipv6", 1)
-        node.batch(["link set lo up"])
-
-    def _connect(self, wire: Wire) -> list[tuple[int, int, float, float]]:
-        """Makes the devices of a wire; its two directions for the relay, if it is to have any."""
-        directions = []
-        if wire.has_tun:
-            assert wire.link is not None
-            there, back = (node.tun(wire.device) for node in (wire.tail, wire.head))
-            delay = wire.link.delay_s
-            directions = [(there, back, delay, 8 / wire.rate_bps), (back, there, delay, 8 / wire.rate_bps)]
-        else:
-            # Both ends have one hardware address and resolve none, so that any packet reaches the other end.
-            both = "address 02:00:00:00:00:01"
-            peer = f"peer name {wire.device} {both} netns {wire.head.path}"
-            wire.tail.batch([f"link add {wire.device} {both} type veth {peer}"])
-        for node in (wire.tail, wire.head):
-            node.batch([f"link set {wire.device} {f'txqueuelen {TUN_QUEUE}' if wire.has_tun else 'arp off'} up"])
-            if not wire.has_tun:
-                node.whole_packets(wire.device)
-        if wire.link is not None:
-            burst = max(BURST_BYTES, round(wire.link.rate_bps / 8 * BURST_S))
-            for node, packets in ((wire.tail, wire.link.queue_packets), (wire.head, BACK_PACKETS)):
-                node.shape(wire.device, wire.rate_bps, packets * wire.packet_bytes, burst)
-        return directions
-
-    def _address(self, routes: Sequence[Sequence[str]]) -> list[Ends]:
-        """Gives the two ends of each flow addresses of their own, and every node on its way the routes to them."""
-        lines: dict[Namespace, list[str]] = {node: [] for node in self.nodes}
-        ends = []
-        for i, route in enumerate(routes):
-            sender, receiver = (f"10.{side}.{i // 250}.{i % 250 + 1}" for side in (1, 2))
-            wires = [self.wires[name] for name in route]
-            lines[wires[0].tail].append(f"addr add {sender}/32 dev lo")
-            lines[wires[-1].head].append(f"addr add {receiver}/32 dev lo")
-            for wire in wires:
-                lines[wire.tail].append(f"route add {receiver}/32 dev {wire.device}")
-                lines[wire.head].append(f"route add {sender}/32 dev {wire.device}")
-            ends.append(Ends(wires[0].tail, sender, wires[-1].head, receiver))
-        for node, told in lines.items():
-            node.batch(told)
-        return ends
-
-    def drain(self) -> None:
-        """Waits until no packet waits in a queue, and no metric of a connection is kept."""
-        for wire in self.wires.values():
-            while wire.link is not None and wire.tail.shaped(wire.device).waiting:
-                time.sleep(0.01)
-        for node in {ends.sender: None for ends in self.ends}:
-            node.command("ip", "tcp_metrics", "flush")
+        super().__init__(
+            case.links, [(f"host of {flow.route[0]}", *flow.route) for flow in case.flows], case.congestion
+        )
 
     def notes(self, case: Case) -> list[str]:
         """What the queues counted, one line a link that gives flows the least or dropped something."""
@@ -198,35 +62,9 @@ class Network:
         return lines
 
 
-@contextlib.contextmanager
-def relaying(directions: Sequence[tuple[int, int, float, float]]) -> Iterator[dict[str, Any]]:
-    """Runs the relay; what it counted is in the dictionary afterwards."""
-    counted: dict[str, Any] = {}
-    if not directions:
-        yield counted
-        return
-    words = [sys.executable, str(Path(__file__).with_name("relay.py"))]
-    relay = subprocess.Popen(
-        words,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        pass_fds={direction[0] for direction in directions},
-        start_new_session=True,  # signals of a terminal are for us; the relay ends with its standard input
-    )
-    try:
-        assert relay.stdin is not None
-        relay.stdin.write(json.dumps(directions).encode() + b"\n")
-        relay.stdin.flush()
-        yield counted
-        counted |= json.loads(relay.communicate(timeout=10)[0])
-    finally:
-        relay.kill()
-        relay.wait()
-
-
 def measure(case: Case) -> dict[str, Any]:
     """The answer to a case. Raises `RefusedError` where it cannot be had."""
-    network = Network(case)
+    network = CaseNetwork(case)
     listeners = [listen(ends) for ends in network.ends]
     load, repeats = [os.getloadavg()[0]], []
     prompt = be_prompt()
@@ -271,7 +109,7 @@ def main() -> None:
         signal.setitimer(signal.ITIMER_REAL, SET_UP_S + case.repeats * (case.limit_s + EXTRA_S))
         json.dump(measure(case), sys.stdout)
         print()
-    except RefusedError as error:
+    except (RefusedError, HflError) as error:
         refuse(error)
 
 

@@ -9,25 +9,15 @@ import socket
 import struct
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from case import Case, RefusedError
-from namespaces import Namespace
+
+from emulator.testbed.kernel_links import Ends
 
 PORT = 7000
 ZEROS = memoryview(bytes(1 << 20))
 AHEAD_S = 0.02  # from the preparations of a repeat to its second 0
 PROBES, PROBE_S = 11, 2.0  # packets there and back, and how long one may take
-
-
-@dataclass(frozen=True)
-class Ends:
-    """Where a flow begins and ends, and its addresses there."""
-
-    sender: Namespace
-    sender_address: str
-    receiver: Namespace
-    receiver_address: str
 
 
 def listen(ends: Ends) -> socket.socket:

@@ -25,6 +25,10 @@ class Identity:
         self._key = Ed25519PrivateKey.from_private_bytes(private)
         self.public = self._key.public_key().public_bytes_raw()
 
+    def __reduce__(self) -> tuple[type[Identity], tuple[bytes]]:
+        """How it gets to the process of the client that it is of, over a way that its owner trusts."""
+        return Identity, (self._key.private_bytes_raw(),)
+
     def sign(self, message: bytes) -> bytes:
         """The signature of a message."""
         return self._key.sign(message)

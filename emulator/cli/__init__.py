@@ -37,6 +37,7 @@ from emulator.cli import (  # noqa: F401 (they register their commands)
     running,
     sample_data,
     studying,
+    testbed,
     traces,
 )
 from emulator.cli.app import app, err

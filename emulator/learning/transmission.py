@@ -62,6 +62,10 @@ class Pipeline:
         self._packers = [each for each in made if isinstance(each, Packer)]
         self.draws = self._coder.draws or any(each.draws for each in self._reducers)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """In another process it is made anew of what was chosen."""
+        return Pipeline, (self.chosen,)
+
     @property
     def fixed(self) -> bool:
         """Whether shapes alone say how long it is."""
@@ -161,19 +165,30 @@ class Transmission:
         """See `VectorFunction`."""
         import torch
 
+        data = self.encoded(*values)
+        came = self.received(data, *values)
+        if not self.pipeline.feedback:
+            return [came]
         whole, meant = self._meant(values)
-        sent = self.layout.count
-        data = self.pipeline.encode(meant, self.layout, self)
+        left = np.zeros_like(whole)
+        left[: self.layout.count] = meant - self.pipeline.decode(data, self.layout, self)
+        return [came, torch.from_numpy(left)]
+
+    def encoded(self, *values: Tensor) -> bytes:
+        """The bytes that travel."""
+        data = self.pipeline.encode(self._meant(values)[1], self.layout, self)
         if self.pipeline.fixed and len(data) != self.pipeline.length(self.layout):
             raise RuntimeError(f"encoded as {len(data)} bytes, and {self.pipeline.length(self.layout)} were booked")
-        came = self.pipeline.decode(data, self.layout, self)
-        result = whole.copy()
+        return data
+
+    def received(self, data: bytes, *values: Tensor) -> Tensor:
+        """The model as it arrives. Of ``values`` no more is read than what the receiver has, and what does not travel."""
+        import torch
+
+        sent, came = self.layout.count, self.pipeline.decode(data, self.layout, self)
+        result = self._numpy(values[0]).copy()
         result[:sent] = self._numpy(values[1])[:sent] + came if self.pipeline.difference else came
-        if not self.pipeline.feedback:
-            return [torch.from_numpy(result)]
-        left = np.zeros_like(whole)
-        left[:sent] = meant - came
-        return [torch.from_numpy(result), torch.from_numpy(left)]
+        return torch.from_numpy(result)
 
     def length_of(self, *values: Tensor) -> int:
         """How many bytes it really is."""

@@ -259,7 +259,8 @@ class Units:
         of = {arrival.result.members[0]: arrival for arrival in arrivals}
         tag = Tag("model", self.pool.versions.number + 1)
         meeting = (CLOUD, operation, self._memory.rule.vectors, asked, tag)
-        left = yield world.env.process(operate(world, sorted(of), *meeting))
+        contents = {c: arrival.result.model.key for c, arrival in of.items()}
+        left = yield world.env.process(operate(world, sorted(of), *meeting, contents))
 
         def upload(client: int) -> StepsTo[Handle | None]:
             place = Tag("model", of[client].version + 1, of[client].unit, 0)
@@ -268,8 +269,8 @@ class Units:
         everybody = Patience(len(left))
         came = yield from gather(world, {c: upload(c) for c in left}, everybody, world.now, lambda _: None)
         least = max(1, operation.least_members(asked))
-        if least <= len(came) < asked:
-            yield world.env.process(recover(world, list(came), *meeting))
+        if len(came) >= least:
+            yield from recover(world, list(came), *meeting, contents)
         if len(came) < least:
             return []
         return [replace(of[c], result=replace(of[c].result, model=model)) for c, model in came.items()]

@@ -125,7 +125,8 @@ def send_to_edges(
     env, tag = session.env, Tag("model", t)
     if session.wire.used:
         return {at: env.process(session.deliver(server, at[0], models[at[1]], size_bytes, tag)) for at in wanted}
-    return {at: session.world.send(server, at[0], size_bytes, tag) for at in wanted}
+    send = session.world.send
+    return {at: send(server, at[0], size_bytes, tag, content=models[at[1]].key) for at in wanted}
 
 
 def group_process(

@@ -281,7 +281,7 @@ class Session:
         )
         if steps is not None:
             return (yield from steps)
-        if not (yield self.world.send(sender, receiver, size_bytes + beside_bytes, tag, via)):
+        if not (yield self.world.send(sender, receiver, size_bytes + beside_bytes, tag, via, model.key)):
             return None
         if wire is not None:
             wire.took(sender, receiver, model)
@@ -355,13 +355,7 @@ class Session:
 
     def _evaluate(self, round: int, model: Models, measured: Mapping[str, float] | None = None) -> Metrics:  # noqa: A002
         clusters = one_cluster(model, self.scenario.topology.client_count) if isinstance(model, Handle) else model
-        shares = [(each, share) for each, share in clusters.shares() if share]
-        tested = self.lab.evaluate_all([each for each, _ in shares])
-        results = [(result, share) for result, (_, share) in zip(tested, shares, strict=True)]
-        row = self._totals(round) | {
-            name: sum(share * result.values.get(name, math.nan) for result, share in results)
-            for name in (*(measure.name for measure in self.measures), "loss")
-        }
+        row = self._totals(round) | self.tested(round, clusters)
         bill = self.meter.bill(self.world.now)
         self.world.ledger.add(EVALUATION, "cloud", self.world.now, self.world.now, Tag("evaluation", round))
         row = {name: row[name] for name in (*self.usual_columns, *map(bytes_column, self.world.fleet.hops))}
@@ -377,6 +371,16 @@ class Session:
         if self.attack is not None:
             self.attack.evaluated(round, clusters, row[self.measures[0].name])
         return row
+
+    def tested(self, round: int, clusters: Clusters) -> Metrics:  # noqa: A002
+        """What the task measures of the global models after a round, and their loss: means over clients."""
+        shares = [(each, share) for each, share in clusters.shares() if share]
+        tested = self.lab.evaluate_all([each for each, _ in shares])
+        results = [(result, share) for result, (_, share) in zip(tested, shares, strict=True)]
+        return {
+            name: sum(share * result.values.get(name, math.nan) for result, share in results)
+            for name in (*(measure.name for measure in self.measures), "loss")
+        }
 
     def _totals(self, round: int) -> Metrics:  # noqa: A002
         totals, now = self.meter.totals(), self.world.now

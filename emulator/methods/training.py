@@ -248,12 +248,13 @@ def side_by_side(
     left = list(trained)
     if len(left) >= waits.least:
         meeting = (server, at.operation, at.memory.rule.vectors, len(asked), tag)
-        left = yield world.env.process(operate(world, left, *meeting))
+        contents = {c: one.model.key for c, one in trained.items()}
+        left = yield world.env.process(operate(world, left, *meeting, contents))
         uploads = {c: upload(c, trained[c]) for c in left}
         trained = yield from gather(world, uploads, replace(patience, wanted=len(left)), started_s, give_up)
         left = list(trained)
-        if waits.least <= len(left) < len(asked):
-            left = yield world.env.process(recover(world, left, *meeting))
+        if len(left) >= waits.least:
+            left = yield from recover(world, left, *meeting, contents)
     return {c: trained[c] for c in left}
 
 

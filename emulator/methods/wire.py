@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 CLIENT = "client"
 KEY = "encodings"
+ENCODING, DECODING = "encoding", "decoding"  # what nodes compute for
 
 
 class Encodings(Params):
@@ -161,34 +162,36 @@ class Wire:
         transmission = Transmission(pipeline, self.layout, session.seed, sender, place)
         size, flops = self._size(transmission, known), pipeline.flops(self.layout)
         whose = (sender, *place, id(pipeline), receiver if pipeline.difference else "")
-        if not (yield from self._compute(sender, flops.encode, tag.with_purpose("encoding"), whose)):
-            return None
-        if not (yield session.world.send(sender, receiver, size + beside_bytes, tag, via)):
-            return None
-        if not (yield from self._compute(receiver, flops.decode, tag.with_purpose("decoding"))):
-            return None
         came, *left = session.lab.apply(transmission, known)
+        if not (yield from self._compute(sender, flops.encode, tag.with_purpose(ENCODING), came.key, whose)):
+            return None
+        if not (yield session.world.send(sender, receiver, size + beside_bytes, tag, via, came.key)):
+            return None
+        if not (yield from self._compute(receiver, flops.decode, tag.with_purpose(DECODING), came.key)):
+            return None
         self.took(sender, receiver, came)
         if left:
             self._left[sender] = left[0]
         return came
 
-    def _compute(self, node: str, flops: float, tag: Tag, shared: tuple[object, ...] | None = None) -> StepsTo[bool]:
+    def _compute(
+        self, node: str, flops: float, tag: Tag, content: str, shared: tuple[object, ...] | None = None
+    ) -> StepsTo[bool]:
         """What a node computes to encode or decode; a server encodes what is the same for many receivers once."""
         world = self._session.world
         if not flops:
             return True
         client = world.fleet.number(node)
         if client is not None:
-            return bool((yield world.compute(client, flops, 0, tag)))
+            return bool((yield world.compute(client, flops, 0, tag, content=content)))
         if tag.round > self._round:
             self._round, self._encoded = tag.round, {}
         if shared is None:
-            yield world.serve(node, flops, tag)
+            yield world.serve(node, flops, tag, content)
             return True
         begun = self._encoded.get(shared)
         if begun is None:
-            begun = self._encoded[shared] = world.serve(node, flops, tag)
+            begun = self._encoded[shared] = world.serve(node, flops, tag, content)
         if not begun.processed:
             yield begun
         return True

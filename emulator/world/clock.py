@@ -107,7 +107,7 @@ def _place(steps: object) -> str:
     return f"{code.co_name} ({Path(code.co_filename).name}:{line})"
 
 
-class _BearingClock(Clock):
+class BearingClock(Clock):
     """SimPy hands errors of processes on as copies, ``type(e)(*e.args)``, which not every error of a user's code bears.
 
     One that does not is replaced by one that does, and that says what it was.
@@ -122,7 +122,7 @@ class _BearingClock(Clock):
 
 def new_clock(clients: int) -> Clock:
     """A clock for a fleet of so many clients; one that bears any error where a user's code takes part."""
-    return _BearingClock(clients) if plugins.present() else Clock(clients)
+    return BearingClock(clients) if plugins.present() else Clock(clients)
 
 
 def finish(env: simpy.Environment, process: simpy.Process) -> None:

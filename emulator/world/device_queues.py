@@ -47,6 +47,9 @@ class Job:
         """Begins with a computation that had to wait."""
         self._start().callbacks.append(lambda _: happen(self.ends))
 
+    def stop(self) -> None:
+        """Nobody waits for it any longer. There is nothing to do about that where the clock alone says that it goes on."""
+
     def _start(self) -> simpy.Event:
         self.start_s = float(self._env.now)
         self.end_s = self._end_of(self.start_s)

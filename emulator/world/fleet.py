@@ -238,6 +238,11 @@ class Fleet:
             known = self._routes[key] = self._find_route(sender, receiver, servers)
         return known
 
+    @property
+    def asked(self) -> list[tuple[Leg, ...]]:
+        """All routes that somebody has asked for so far."""
+        return list(self._routes.values())
+
     def parts(self, server: str, clients: Numbers) -> list[Numbers]:
         """The places in ``clients`` of those that a server reaches over the same links: each through what is right above it."""
         homes = self._ways_in(server, clients)

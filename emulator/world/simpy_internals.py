@@ -39,6 +39,11 @@ def succeed_after(event: simpy.Event, delay_s: float, priority: EventPriority = 
     event.env.schedule(event, priority, delay_s)
 
 
+def move_to(env: simpy.Environment, instant_s: float) -> None:
+    """Moves the clock on to an instant before which nothing is to happen."""
+    env._now = max(env._now, instant_s)
+
+
 def last_of_instant(env: simpy.Environment) -> simpy.Event:
     """A new event that happens at this instant, after everything else that is to happen at it as things are now."""
     event = env.event()

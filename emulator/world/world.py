@@ -30,8 +30,9 @@ from emulator.world.disturbances import Disturbances
 from emulator.world.fleet import CLOUD, Fleet, Leg, Numbers
 from emulator.world.handovers import Part
 from emulator.world.heat import Heat
+from emulator.world.meetings import Meetings
 from emulator.world.movements import Movements
-from emulator.world.network import Instants, Network
+from emulator.world.network import Instants, Network, Transfer
 from emulator.world.overtime import OverTime, Product, accumulated, next_not_zero, time_to_accumulate
 from emulator.world.presence import Presence
 from emulator.world.simpy_internals import happens_at
@@ -64,6 +65,7 @@ class World(Presence):
         self.ledger = ledger
         self.network = network
         self.batch = Batch(self)
+        self.meetings = Meetings(self)
         slowed = self._disturbances.speeds
         self._speeds = {**speeds, **{c: Product([f[c] for f in (speeds, slowed) if c in f]) for c in slowed}}
         throttled = ((c, device.throttling) for c, device in enumerate(fleet.client_devices))
@@ -120,11 +122,14 @@ class World(Presence):
 
     # Requests.
 
-    def send(self, sender: str, receiver: str, size_bytes: int, tag: Tag, via: str = CLOUD) -> simpy.Event:
+    def send(
+        self, sender: str, receiver: str, size_bytes: int, tag: Tag, via: str = CLOUD, content: str = ""
+    ) -> simpy.Event:
         """Sends bytes from one node to another over every link between them; a row for each hop.
 
         ``via`` names the edge that serves two clients who send to each other, where it is not each one's own. Where one of
-        the nodes on the way is down it is lost at once, without a row. Where a link is out it waits.
+        the nodes on the way is down it is lost at once, without a row. Where a link is out it waits. ``content`` is the key
+        of the model that travels, for worlds in which it really does; here only its size counts.
         """
         start = self.now
         self.requests += 1
@@ -136,7 +141,7 @@ class World(Presence):
             )
         if self.movements.paths:
             return self.env.process(self.handovers.send(self, sender, receiver, size_bytes, tag, via))
-        return self.carry(sender, receiver, size_bytes, tag, via)
+        return self.carry(sender, receiver, size_bytes, tag, via, content=content)
 
     def carry(
         self,
@@ -147,6 +152,7 @@ class World(Presence):
         via: str,
         resumed: Callable[[Part], None] | None = None,
         *places: Place,
+        content: str = "",
     ) -> simpy.Event:
         """`send` in a world in which transfers may be cut off, as servers and clients are now.
 
@@ -164,7 +170,7 @@ class World(Presence):
         for node in nodes:
             if not self._disturbances.up(node, start):
                 return self.lost(f"{node} is down")
-        transfer = self.network.start(route, size_bytes)
+        transfer = self._start(route, size_bytes, content)
 
         def cut_off() -> None:
             sent, end = transfer.stop(), self.now
@@ -182,6 +188,10 @@ class World(Presence):
             lambda: self._book_transfer(route, start, size_bytes, tag),
             cut_off,
         )
+
+    def _start(self, route: Sequence[Leg], size_bytes: int, content: str) -> Transfer:
+        """A transfer that may be cut off, on its way from now on."""
+        return self.network.start(route, size_bytes)
 
     def _common_edge(self, sender: str, receiver: str, via: str) -> tuple[str, ...]:
         if via == CLOUD or self.fleet.number(sender) is None or self.fleet.number(receiver) is None:
@@ -288,12 +298,17 @@ class World(Presence):
         seconds = inference_s(self.fleet.client_devices[client], forward, samples, batch_size)
         return self.busy(COMPUTE, client, seconds, tag, samples, begun)
 
-    def compute(self, client: int, flops: float, samples: int, tag: Tag, begun: Begun | None = None) -> simpy.Event:
-        """Other work on a client's device, by its floating-point operations in all; over so many samples, for the ledger."""
+    def compute(
+        self, client: int, flops: float, samples: int, tag: Tag, begun: Begun | None = None, content: str = ""
+    ) -> simpy.Event:
+        """Other work on a client's device, by its floating-point operations in all; over so many samples, for the ledger.
+
+        ``content`` is the key of the model that comes of it (see `send`).
+        """
         return self.busy(COMPUTE, client, flops_s(self.fleet.client_devices[client], flops), tag, samples, begun)
 
-    def serve(self, server: str, flops: float, tag: Tag) -> simpy.Event:
-        """Computation on a server's device: so many floating-point operations at its effective speed."""
+    def serve(self, server: str, flops: float, tag: Tag, content: str = "") -> simpy.Event:
+        """Computation on a server's device: so many floating-point operations at its effective speed (see `compute`)."""
         return self.occupied(server, flops_s(self.fleet.device(server), flops), tag)
 
     def occupied(self, server: str, seconds: float, tag: Tag, kind: str = COMPUTE) -> simpy.Event:
@@ -330,7 +345,7 @@ class World(Presence):
             return self.lost(_GIVEN_UP)
         if not self._disturbances.up(who, self.now):
             return self.lost(f"{who} is down")
-        job = Job(self.env, partial(self._end_of_work, client, seconds), begun, self.devices.busy(client))
+        job = self._job(client, seconds, begun)
         self.devices.put(client, job)
 
         def book(status: str, share: float) -> None:
@@ -343,8 +358,13 @@ class World(Presence):
         def cut_off() -> None:
             share = self._work_done(client, job.start_s, self.now) / seconds if job.started and seconds > 0 else 1.0
             book(BROKEN, min(1.0, share))
+            job.stop()
 
         return self._activities.begin(job.ends, (who, (tag.round, tag.group)), lambda: book(DONE, 1.0), cut_off)
+
+    def _job(self, client: int, seconds: float, begun: Begun | None) -> Job:
+        """Work of so many seconds that may be cut off; its device begins with it as soon as it has nothing else to do."""
+        return Job(self.env, partial(self._end_of_work, client, seconds), begun, self.devices.busy(client))
 
     def occupy(
         self, clients: Numbers, starts_s: Instants, seconds: npt.NDArray[np.float64]

@@ -387,7 +387,7 @@ def _listen(session: Session, chronicle: Chronicle) -> None:
     )
     telling(world, "occupied", lambda *args: args)
     for name in ("give_up", "give_up_group", "carry"):
-        telling(world, name, lambda *args: args[:5])
+        telling(world, name, lambda *args, **_named: args[:5])
     telling(session, "note", lambda table, row: (table, row))
     telling(session, "note_groups", _shown_grouping)
     telling(session, "keep_images", lambda recovered, nearest: (recovered.tolist(), nearest.tolist()))

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from case import RefusedError
+from emulator.errors import HflError
 
 CLONE_NEWNET = 0x40000000
 TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454CA, 0x0001, 0x1000
@@ -36,20 +36,30 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def system_call(what: str, result: int) -> None:
-    """Raises `RefusedError` where a call of the C library failed."""
+    """Raises `HflError` where a call of the C library failed."""
     if result:
-        raise RefusedError(f"cannot {what}: {os.strerror(ctypes.get_errno())}")
+        raise HflError(f"cannot {what}: {os.strerror(ctypes.get_errno())}")
 
 
 def check_machine() -> None:
-    """Raises `RefusedError` with what is missing, where this machine has no namespaces or devices for us."""
+    """Raises `HflError` with what is missing, where this machine has no namespaces or devices for us."""
     if not Path("/proc/self/ns/net").exists():
-        raise RefusedError("needs Linux with network namespaces")
+        raise HflError("needs Linux with network namespaces")
     if os.geteuid() != 0:
-        raise RefusedError("needs root, to make network namespaces and devices in them")
+        raise HflError("needs root, to make network namespaces and devices in them")
     for program in ("ip", "tc"):
         if shutil.which(program) is None:
-            raise RefusedError(f"needs {program} of iproute2")
+            raise HflError(f"needs {program} of iproute2")
+
+
+def enter(path: str) -> None:
+    """Takes this thread into the namespace at a path (see `Namespace.path`), for as long as the thread lives; "": nowhere."""
+    if path:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            system_call("enter a namespace", libc.setns(descriptor, CLONE_NEWNET))
+        finally:
+            os.close(descriptor)
 
 
 class Counts(NamedTuple):
@@ -80,18 +90,24 @@ class Namespace:
     def __exit__(self, *_: object) -> None:
         system_call("leave a namespace", libc.setns(Namespace.home, CLONE_NEWNET))
 
+    def close(self) -> None:
+        """Lets go of it. The kernel removes it when no process is in it and no socket belongs to it."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
     @property
     def path(self) -> str:
         """A path by which other processes find the namespace as long as this one lives."""
         return f"/proc/{os.getpid()}/fd/{self.descriptor}"
 
     def set(self, key: str, value: object) -> None:
-        """Writes one of the namespace's kernel settings, such as ``net/ipv4/ip_forward``. Raises `RefusedError`."""
+        """Writes one of the namespace's kernel settings, such as ``net/ipv4/ip_forward``. Raises `HflError`."""
         try:
             with self:
                 Path("/proc/sys", key).write_text(f"{value}\n")
         except OSError as error:
-            raise RefusedError(f"cannot set {key.replace('/', '.')} to {value}: {error.strerror}") from None
+            raise HflError(f"cannot set {key.replace('/', '.')} to {value}: {error.strerror}") from None
 
     def setting(self, key: str) -> str:
         """One of the namespace's kernel settings, with single blanks."""
@@ -99,26 +115,26 @@ class Namespace:
             return " ".join(Path("/proc/sys", key).read_text().split())
 
     def command(self, *words: str, lines: Sequence[str] = ()) -> str:
-        """What a command says that runs inside, with ``lines`` as its input. Raises `RefusedError` where it fails."""
+        """What a command says that runs inside, with ``lines`` as its input. Raises `HflError` where it fails."""
         with self:
             done = subprocess.run(words, input="\n".join(lines), capture_output=True, text=True, timeout=COMMAND_S)
         if done.returncode:
             said = done.stderr.strip().splitlines() or ["it said nothing"]
-            raise RefusedError(f"{' '.join(words)} failed: {said[0]}")
+            raise HflError(f"{' '.join(words)} failed: {said[0]}")
         return done.stdout
 
     def batch(self, lines: Sequence[str]) -> None:
-        """Commands for ``ip``, without that word. Raises `RefusedError`."""
+        """Commands for ``ip``, without that word. Raises `HflError`."""
         if lines:
             self.command("ip", "-batch", "-", lines=lines)
 
     def shape(self, device: str, rate_bps: float, queue_bytes: int, burst_bytes: int) -> None:
-        """Lets packets leave a device at this rate, from a drop-tail queue of so many bytes. Raises `RefusedError`."""
+        """Lets packets leave a device at this rate, from a drop-tail queue of so many bytes. Raises `HflError`."""
         words = f"rate {round(rate_bps)}bit burst {burst_bytes} limit {queue_bytes}"
         try:
             self.command("tc", "qdisc", "replace", "dev", device, "root", "tbf", *words.split())
-        except RefusedError as error:
-            raise RefusedError(f"no token bucket on a device (is sch_tbf in the kernel?): {error}") from None
+        except HflError as error:
+            raise HflError(f"no token bucket on a device (is sch_tbf in the kernel?): {error}") from None
 
     def shaped(self, device: str) -> Counts:
         """What a shaped device counted so far."""
@@ -136,14 +152,14 @@ class Namespace:
         return 0
 
     def tun(self, device: str) -> int:
-        """Makes a TUN device; a descriptor to read and write its IP packets. Raises `RefusedError`."""
+        """Makes a TUN device; a descriptor to read and write its IP packets. Raises `HflError`."""
         try:
             with self:
                 descriptor = os.open(TUN, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
                 request = struct.pack("16sH22x", device.encode(), IFF_TUN | IFF_NO_PI)
                 fcntl.ioctl(descriptor, TUNSETIFF, request)
         except OSError as error:
-            raise RefusedError(f"no TUN device: {TUN} says {error.strerror} (is tun in the kernel?)") from None
+            raise HflError(f"no TUN device: {TUN} says {error.strerror} (is tun in the kernel?)") from None
         return descriptor
 
     def whole_packets(self, device: str) -> None:
@@ -156,7 +172,7 @@ class Namespace:
                     fcntl.ioctl(control, SIOCETHTOOL, request)
                 except OSError as error:
                     if error.errno != errno.EOPNOTSUPP:
-                        raise RefusedError(f"cannot turn offloads off: {error.strerror}") from None
+                        raise HflError(f"cannot turn offloads off: {error.strerror}") from None
 
 
 @contextlib.contextmanager
@@ -168,7 +184,7 @@ def tun_node() -> Iterator[None]:
             TUN.parent.mkdir(exist_ok=True)
             os.mknod(TUN, stat.S_IFCHR | 0o600, os.makedev(10, 200))
         except OSError as error:
-            raise RefusedError(f"no TUN device: {TUN} is missing, and cannot be made: {error.strerror}") from None
+            raise HflError(f"no TUN device: {TUN} is missing, and cannot be made: {error.strerror}") from None
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Carries IP packets between pairs of TUN devices, each after a delay. A process of its own, started by ``kernel.py``.
+"""Carries IP packets between pairs of TUN devices, each after a delay. A process of its own, started by whoever makes the links.
 
 Standard input: one line of JSON, a list of directions ``[from, to, delay_s, seconds_a_byte]`` with open descriptors. The relay
 ends when standard input does, and writes what it counted as JSON. A packet is due a delay and its own time on the wire after
