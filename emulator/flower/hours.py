@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import concurrent.futures
 import itertools
+import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import simpy
+from flwr.server.client_manager import SimpleClientManager
 
 from emulator.flower.turns import Stopped, Turns, here
 
@@ -26,10 +28,6 @@ _Pool = concurrent.futures.ThreadPoolExecutor
 _wait, _as_completed = concurrent.futures.wait, concurrent.futures.as_completed
 _sleep = time.sleep
 _numbers = itertools.count()
-
-
-def _pausing(env: simpy.Environment, seconds: float) -> Generator[simpy.Event, Any, None]:
-    yield env.timeout(max(0.0, seconds))
 
 
 def _clock(name: str, real: Callable[[], Any]) -> Callable[[], Any]:
@@ -154,11 +152,22 @@ def _sleeping(seconds: float) -> None:
     if seat is None:
         _sleep(seconds)
     else:
-        seat.turns.wait(_pausing(seat.turns.env, seconds))
+        seat.turns.wait(seat.turns.pausing(seconds))
 
 
 def _pool(*args: Any, **kwargs: Any) -> concurrent.futures.Executor:
     return _Pool(*args, **kwargs) if here() is None else _Executor(*args, **kwargs)
+
+
+def _wait_for(self: Any, num_clients: int, timeout: float = 86400) -> bool:
+    """`SimpleClientManager.wait_for` of Flower's older servers, on the emulated clock."""
+    left_s = timeout
+    while self.num_available() < num_clients:
+        if left_s <= 0:
+            return False
+        time.sleep(1)
+        left_s -= 1
+    return True
 
 
 @contextmanager
@@ -172,6 +181,12 @@ def emulated() -> Iterator[None]:
         (concurrent.futures, "wait", _waiting),
         (concurrent.futures, "as_completed", _completing),
     ]
+    originals = {id(getattr(module, name)): value for module, name, value in replaced}
+    for module in [m for name, m in sys.modules.items() if name.split(".")[0] == "flwr"]:
+        # What Flower's modules took from `time` when they were imported.
+        taken = [(key, value) for key, value in vars(module).items() if callable(value) and id(value) in originals]
+        replaced += [(module, key, originals[id(value)]) for key, value in taken]
+    replaced.append((SimpleClientManager, "wait_for", _wait_for))
     before = [(module, name, getattr(module, name)) for module, name, _ in replaced]
     try:
         for module, name, value in replaced:

@@ -94,6 +94,10 @@ class Replies:
         except (OSError, ValueError):
             return None
 
+    def has(self, key: str) -> bool:
+        """Whether a reply is remembered under a key."""
+        return self.folder is not None and self._path(key).is_file()
+
     def put(self, key: str, reply: Reply) -> None:
         """Remembers a reply. What cannot be written is not remembered, with a warning."""
         if self.folder is None:

@@ -95,7 +95,11 @@ class Turns:
         self.stuck: list[Seat] = []
         self.failed: HflError | None = None  # what ends the run, whatever the app makes of it
         self.ends = env.event()  # happens where the run is to end
-        self.charge: Callable[[Seat], Steps[None]] | None = None
+        self.charge: Callable[[Seat], Steps[None]] | None = None  # what time the computing of a seat takes, since it was asked last
+        self.under_way: Callable[[], int] = lambda: 0  # how many messages
+        self.most_idle = 1000  # waits in a row with nothing under way, before the run fails
+        self.idle = 0
+        self.seen = (0, 0)  # how many nodes the app was told of last, and how many there are
 
     def start(self, work: Callable[[], object], name: str, server: str, meter: Callable[[], Any] | None = None) -> Seat:
         """Starts a thread and lets it run until it waits or ends. What it raises stands in the seat's ``error``."""
@@ -139,6 +143,17 @@ class Turns:
         seat.pause()
         done: T = process.value
         return done
+
+    def pausing(self, seconds: float) -> Steps[None]:
+        """The app sleeps. Raises `HflError` where it sleeps on and on although nothing is under way."""
+        self.idle = 0 if self.under_way() else self.idle + 1
+        if self.idle > self.most_idle:
+            there, members = self.seen
+            raise HflError(
+                f"the app's server never returns: after {float(self.env.now):g} emulated seconds it has slept {self.most_idle} times "
+                f"with no message under way; {there} of {members} nodes are there, and it may wait for more"
+            )
+        yield self.env.timeout(max(0.0, seconds))
 
     def _guarded(self, seat: Seat, steps: Steps[T]) -> Steps[T | None]:
         try:
