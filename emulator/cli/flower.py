@@ -123,7 +123,7 @@ def _run(
     from emulator.flower.run import How, execute
     from emulator.scenario.schema import Stop
 
-    with RunProgress(err, scenario.label, scenario.stop or Stop(rounds=10**9)) as progress:
+    with RunProgress(err, scenario.label, scenario.stop or Stop(rounds=10**8)) as progress:
         try:
             return execute(scenario, found, folder, How(store, workers, patience_s, progress.watcher.on_round))
         except KeyboardInterrupt:

@@ -182,7 +182,8 @@ def reported(watch: Watch) -> Iterator[None]:
     """A block in which strategies of Flower tell what they report."""
 
     class Told(Result):  # type: ignore[misc]
-        def __post_init__(self) -> None:
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
             self.train_metrics_clientapp = _Telling(watch, "train")
             self.evaluate_metrics_clientapp = _Telling(watch, "evaluate")
             self.evaluate_metrics_serverapp = _Telling(watch, "server")
@@ -207,6 +208,9 @@ def reported(watch: Watch) -> Iterator[None]:
 
         return add
 
+    logger = logging.getLogger("flwr")
+    handing_on = logger.propagate
+    logger.propagate = False  # it prints for itself; once is enough
     try:
         for module in strategies:
             module.Result = Told
@@ -214,6 +218,7 @@ def reported(watch: Watch) -> Iterator[None]:
             setattr(History, name, telling(name, kind, loss))
         yield
     finally:
+        logger.propagate = handing_on
         for module in strategies:
             module.Result = Result
         for name, method in before.items():
