@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 AppArgument = Annotated[
     list[str],
-    typer.Argument(metavar="APP", help="The folder of a Flower app; or its ServerApp and its ClientApp, as MODULE:OBJECT each."),
+    typer.Argument(
+        metavar="APP", help="The folder of a Flower app; or its ServerApp and its ClientApp, as MODULE:OBJECT each."
+    ),
 ]
 
 
@@ -28,7 +30,10 @@ AppArgument = Annotated[
 def flower(
     words: AppArgument,
     world: Annotated[
-        str, typer.Option(metavar="SCENARIO", help="Fleet, links, devices, faults, stop: a scenario file, or a bundled scenario.")
+        str,
+        typer.Option(
+            metavar="SCENARIO", help="Fleet, links, devices, faults, stop: a scenario file, or a bundled scenario."
+        ),
     ],
     out_dir: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Run folder. (default: runs/APP-WORLD-SEED)")
@@ -37,36 +42,50 @@ def flower(
     changes: SetOption = None,
     run_config: Annotated[
         list[str] | None,
-        typer.Option("--run-config", metavar="KEY=VALUE", help="Change a key of the app's run configuration. Repeatable."),
+        typer.Option(
+            "--run-config", metavar="KEY=VALUE", help="Change a key of the app's run configuration. Repeatable."
+        ),
     ] = None,
     client_time: Annotated[
         str,
         typer.Option(
-            metavar="HOW", help="What clients' computing takes: flops (counted), samples[:RATE] a second, host:FACTOR, or none."
+            metavar="HOW",
+            help="What clients' computing takes: flops (counted), samples[:RATE] a second, host:FACTOR, or none.",
         ),
     ] = "flops",
     server_time: Annotated[
         str, typer.Option(metavar="HOW", help="What servers' computing takes: none, flops (counted), or host:FACTOR.")
     ] = "none",
     edges: Annotated[
-        str, typer.Option(metavar="HOW", help="relay: edges pass messages on; fedavg or MODULE:OBJECT: a strategy by which they aggregate.")
+        str,
+        typer.Option(
+            metavar="HOW",
+            help="relay: edges pass messages on; fedavg or MODULE:OBJECT: a strategy by which they aggregate.",
+        ),
     ] = "relay",
     edge_timeout: Annotated[
-        str | None, typer.Option(metavar="TIME", help="How long an aggregating edge waits for its clients, such as '5 min'.")
+        str | None,
+        typer.Option(metavar="TIME", help="How long an aggregating edge waits for its clients, such as '5 min'."),
     ] = None,
     accuracy: Annotated[
-        str | None, typer.Option(metavar="METRIC", help="The app's metric that stands as the accuracy. (default: one named so)")
+        str | None,
+        typer.Option(metavar="METRIC", help="The app's metric that stands as the accuracy. (default: one named so)"),
     ] = None,
     report_errors: Annotated[
-        bool, typer.Option("--report-errors", help="Give a client's error to the app as its reply, in place of ending the run.")
+        bool,
+        typer.Option(
+            "--report-errors", help="Give a client's error to the app as its reply, in place of ending the run."
+        ),
     ] = False,
     replies: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where replies are remembered. (default: in the user's cache folder)")
+        Path | None,
+        typer.Option(metavar="DIR", help="Where replies are remembered. (default: in the user's cache folder)"),
     ] = None,
     replies_size: Annotated[str, typer.Option(metavar="BYTES", help="How much room they may take.")] = "4 GB",
     no_replies: Annotated[bool, typer.Option("--no-replies", help="Remember no replies.")] = False,
     patience: Annotated[
-        str, typer.Option(metavar="TIME", help="Real time after which code of the app that does not return fails the run.")
+        str,
+        typer.Option(metavar="TIME", help="Real time after which code of the app that does not return fails the run."),
     ] = "1 h",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace another run in the same folder.")] = False,
     workers: WorkersOption = None,
@@ -80,7 +99,7 @@ def flower(
     from emulator.flower.app import find_app
     from emulator.flower.replies import Replies, default_folder
     from emulator.flower.setting import setting_of
-    from emulator.run_folder import prepare
+    from emulator.run_folder import prepare, trained_in
 
     found = find_app(words, run_config or [])
     document = read(world, [*(changes or []), *([f"seed={seed}"] if seed is not None else [])])
@@ -90,8 +109,10 @@ def flower(
     scenario = setting_of(document, found, how)
     folder = out_dir or Path("runs") / f"{found.name}-{scenario.name}-{scenario.seed}"
     patience_s = _quantity("--patience", patience, TIME)
-    store = Replies(None if no_replies else replies or default_folder(), int(_quantity("--replies-size", replies_size, SIZE)))
-    if not prepare(folder, scenario, overwrite):
+    store = Replies(
+        None if no_replies else replies or default_folder(), int(_quantity("--replies-size", replies_size, SIZE))
+    )
+    if not prepare(folder, scenario, overwrite, trained_in(folder) is not False):
         out.print(f"{scenario.label}: {escape(str(folder))} holds this run already, complete")
         return
     try:

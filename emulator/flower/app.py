@@ -1,4 +1,4 @@
-"""A Flower app as the user names it: a folder with its ``pyproject.toml``, or a ServerApp and a ClientApp as ``module:object``."""
+"""A Flower app as the user names it: a folder with its ``pyproject.toml``, or two objects as ``module:object``."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Clients' code of an app, in worker processes side by side: asked when a message sets out, answered when it has arrived.
 
-A question is a message and all that its reply depends on. What was answered before, in this run or another one, is remembered by the
-hash of the question, and no code runs. The first question of each kind of message is answered twice: where the two differ, the app
-is not deterministic, and nothing of it is remembered.
+A question is a message and all that its reply depends on. What was answered before, in this run or another one, is remembered
+by the hash of the question, and no code runs. The first question of each kind of message is answered twice: where the two
+differ, the app is not deterministic, and nothing of it is remembered.
 """
 
 from __future__ import annotations
@@ -39,10 +39,20 @@ class Question:
 
 
 class Clients:
-    """Answers questions. ``ran`` counts how often client code was run, ``remembered`` how often it was not, ``tries`` the second tries."""
+    """Answers questions.
+
+    ``ran`` counts how often client code was run, ``remembered`` how often it was not, ``tries`` the second tries.
+    """
 
     def __init__(
-        self, code: Code, identity: str, replies: Replies, seed: int, workers: int | None, clients: int, patience_s: float
+        self,
+        code: Code,
+        identity: str,
+        replies: Replies,
+        seed: int,
+        workers: int | None,
+        clients: int,
+        patience_s: float,
     ) -> None:
         """``identity`` is the hash of the app's code."""
         self._code = code
@@ -130,7 +140,7 @@ class Clients:
         for key in self._put:
             self._replies.forget(key)
         log.warning(
-            "the app is not deterministic: its client code gave two different replies to the same '%s' message; no reply is remembered",
+            "the app is not deterministic: its client code gave two replies to the same '%s' message; none is remembered",
             kind,
         )
 
@@ -144,8 +154,8 @@ class Clients:
             ) from None
         except BrokenProcessPool as error:
             raise HflError(
-                f"{where}: a worker process died with the app's client code in it; it may have run out of memory (fewer --workers "
-                "need less)"
+                f"{where}: a worker process died with the app's client code in it; it may have run out of memory "
+                "(fewer --workers need less)"
             ) from error
 
     def _submit(self, question: Question) -> concurrent.futures.Future[Reply]:

@@ -1,7 +1,7 @@
-"""Edges that aggregate: each is a server of its own, which hands the cloud's message to its clients and puts their replies together.
+"""Edges that aggregate: each is a server of its own, which hands a message on to its clients and combines their replies.
 
-The strategy that does so is one of Flower's (`flwr.serverapp.strategy`), which the user names. Its own sampling and its own aggregation
-are used; the cloud's strategy sees edges as its clients.
+The strategy that does so is one of Flower's (`flwr.serverapp.strategy`), which the user names. Its own sampling and its own
+aggregation are used; the cloud's strategy sees edges as its clients.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ class Edge:
         arrays, configs = records.array_records, records.config_records
         if kind not in ("train", "evaluate") or len(arrays) != 1:
             raise ValueError(
-                f"an edge can aggregate 'train' and 'evaluate' messages with one ArrayRecord, and this is '{kind}' with {len(arrays)}; "
-                "take --edges relay"
+                f"an edge can aggregate 'train' and 'evaluate' messages with one ArrayRecord, and this is '{kind}' "
+                f"with {len(arrays)}; take --edges relay"
             )
         (array_key, model), config = next(iter(arrays.items())), next(iter(configs.values()), ConfigRecord())
         strategy: Any = self._strategy

@@ -54,7 +54,9 @@ class EmulatedGrid(Grid):
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Sends messages; they set out at this instant. Returns their ids."""
         shared: dict[int, Body] = {}
-        whole = isinstance(messages, list | tuple)  # made beforehand: one content stays the same from message to message
+        whole = isinstance(
+            messages, list | tuple
+        )  # made beforehand: one content stays the same from message to message
         ids = []
         self._turns.wait(self._nothing())  # what the app has computed so far takes its time first
         for message in messages:
@@ -107,8 +109,8 @@ class EmulatedGrid(Grid):
                 self._empty += 1
                 if self._empty > _MOST_EMPTY:
                     raise HflError(
-                        f"the app's server never returns: it asks again and again, after {env.now:g} emulated seconds, for replies "
-                        f"to {len(ids)} messages that it has collected already or never sent"
+                        f"the app's server never returns: it asks again and again, after {env.now:g} emulated seconds, for "
+                        f"replies to {len(ids)} messages that it has collected already or never sent"
                     )
         if found:
             self._empty = 0

@@ -67,7 +67,9 @@ class _Promise(concurrent.futures.Future[Any]):
 class _Executor(concurrent.futures.Executor):
     """A pool whose threads take turns; ``max_workers`` limits nothing, because only one runs at a time."""
 
-    def __init__(self, *_: Any, initializer: Callable[..., object] | None = None, initargs: Any = (), **__: Any) -> None:
+    def __init__(
+        self, *_: Any, initializer: Callable[..., object] | None = None, initargs: Any = (), **__: Any
+    ) -> None:
         self._made: list[_Promise] = []
         self._first: Callable[[], object] = lambda: None if initializer is None else initializer(*initargs)
 

@@ -1,8 +1,9 @@
 """Who sends messages to nodes and gets their replies: the cloud, or an edge that aggregates. Each message travels on the clock.
 
-A message sets out when it is pushed, with its true bytes. It waits at the server while its node is away, crosses the links, is worked on
-by the node's device, and its reply comes back the same way. What a link or an absence cuts off on the way is sent again, as gRPC does;
-work that a crash cuts off is lost. When a message's time to live is over, its reply is an error, as in Flower.
+A message sets out when it is pushed, with its true bytes. It waits at the server while its node is away, crosses the links,
+is worked on by the node's device, and its reply comes back the same way. What a link or an absence cuts off on the way is
+sent again, as gRPC does; work that a crash cuts off is lost. When a message's time to live is over, its reply is an error, as
+in Flower.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from emulator.world.world import World
 
 log = logging.getLogger(__name__)
 
+_WORK = {"train": "training", "evaluate": "evaluation"}  # what the ledger calls them
 _AGAIN_S = 1.0  # after a transfer that was lost at once
 _ROUND_KEYS = ("server-round", "server_round", "current_round", "round")
 
@@ -57,7 +59,7 @@ class Letter:
     arrived: simpy.Event
     question: Question | None = None
     reply: Message | None = None
-    expired: bool = False
+    expired: bool = False  # its time to live is over
     wanted: bool = True
 
 
@@ -118,8 +120,8 @@ class Office:
         member = self.members.get(metadata.dst_node_id)
         if member is None:
             raise HflError(
-                f"the app sends a message to node {metadata.dst_node_id}{self._in_round()}, and there is no such node: take ids from "
-                "grid.get_node_ids()"
+                f"the app sends a message to node {metadata.dst_node_id}{self._in_round()}, and there is no such node: take "
+                "ids from grid.get_node_ids()"
             )
         if metadata.reply_to_message_id or not metadata.ttl > 0:
             raise HflError(f"the app pushes a message that is no request{self._in_round()}: {metadata.message_type!r}")
@@ -194,7 +196,7 @@ class Office:
         reply = self._as_message(letter, body)
         up_bytes = size_bytes(reply, body)
         yield from self._carry(self.server, member, False, up_bytes, up, letter)
-        if letter.expired:
+        if self._is_over(letter):
             return
         letter.reply = reply
         times = {"pushed_s": letter.pushed_s, "arrived_s": arrived_s, "done_s": done_s, "back_s": self.world.now}
@@ -223,7 +225,7 @@ class Office:
         seconds = 0.0 if answer.is_error else self._price.seconds(world.fleet.client_devices[member.number], work)
         self._watch.worked(metadata.message_type, answer)
         member.expected = answer.state
-        tag = Tag(self._price.named(metadata.message_type), letter.round)
+        tag = Tag(self._price.named(_WORK.get(metadata.message_type, metadata.message_type)), letter.round)
         done = yield world.busy(COMPUTE, member.number, seconds, tag, int(samples or 0))
         if not done:
             member.expected = member.state
@@ -238,13 +240,17 @@ class Office:
             while not self._present(member):
                 back = world.until_return()
                 yield world.env.event() if back is None else back
-                if letter.expired:
+                if self._is_over(letter):
                     return
             start_s = world.now
             if (yield world.send(sender, receiver, size, tag)):
                 return
             if world.now == start_s:
                 yield world.env.timeout(_AGAIN_S)
+
+    @staticmethod
+    def _is_over(letter: Letter) -> bool:
+        return letter.expired
 
     def _present(self, member: Member) -> bool:
         if member.number >= 0:
@@ -254,7 +260,13 @@ class Office:
     def _question(self, letter: Letter, state: bytes) -> Question:
         metadata, member = letter.header.metadata, letter.member
         return self._clients.question(
-            letter.body, metadata.message_type, metadata.group_id, member.node_id, dict(member.config), dict(self._run_config), state
+            letter.body,
+            metadata.message_type,
+            metadata.group_id,
+            member.node_id,
+            dict(member.config),
+            dict(self._run_config),
+            state,
         )
 
     def _as_message(self, letter: Letter, body: Body) -> Message:

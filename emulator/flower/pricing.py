@@ -1,8 +1,8 @@
 """What time computing takes: what a client's or the server's code did, as seconds on their emulated device.
 
-There are four ways, and the ledger names the one that was taken: counted operations of torch, at the device's effective speed, plus
-the device's overhead for each step of an optimiser; samples a second, of which the user or the app says how many; seconds of this
-host times a factor; nothing.
+There are four ways, and the ledger names the one that was taken: counted operations of torch, at the device's effective
+speed, plus the device's overhead for each step of an optimiser; samples a second, of which the user or the app says how many;
+seconds of this host times a factor; nothing.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ class Price:
             number = None if found[2] is None else float(found[2])
         except ValueError:
             raise wrong from None
-        if (number is None) is (kind == "host") or (number is not None and (kind in ("none", "flops") or not number > 0)):
+        if (number is None) is (kind == "host") or (
+            number is not None and (kind in ("none", "flops") or not number > 0)
+        ):
             raise wrong
         if number == float("inf"):
             raise wrong
@@ -75,7 +77,7 @@ class Price:
 
 @dataclass(frozen=True)
 class Work:
-    """What was done: operations by kind of layer, steps of optimisers, real seconds; samples and their rate as the app reports them."""
+    """What was done: operations by kind of layer, steps of optimisers, real seconds; samples and their rate as reported."""
 
     flops: dict[str, int]
     steps: int = 0

@@ -1,7 +1,7 @@
 """Clients' replies, remembered by what determines them, so that no client code runs twice for the same question.
 
-A folder with a file for each reply, which carries a checksum; where they take more room than they may, those go first that were not
-used for longest. A file that is damaged counts as none.
+A folder with a file for each reply, which carries a checksum; where they take more room than they may, those go first that
+were not used for longest. A file that is damaged counts as none.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _SHARE = 16  # files are counted anew after so much of the room was written
 class Reply:
     """What a client's code made of one message: its reply and its new state as bytes, and what that took.
 
-    ``flops`` by kind of layer and ``steps`` of optimisers were counted; ``host_s`` are real seconds. ``trace`` is the traceback of
-    an error of the app.
+    ``flops`` by kind of layer and ``steps`` of optimisers were counted; ``host_s`` are real seconds. ``trace`` is the
+    traceback of an error of the app.
     """
 
     data: bytes

@@ -1,4 +1,9 @@
-"""What a run of an app writes into its folder: the same files as any run, and ``replies.csv`` with a row for each reply."""
+"""What a run of an app writes into its folder: the same files as any run, and two tables more.
+
+``rounds.csv`` has a row for each round with every metric that was reported, ``replies.csv`` one for each reply.
+``metrics.csv`` has the rounds in which an accuracy was reported. Where none was in any round it has all of them, and the
+folder says that it has no accuracy, as that of a run without training does.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +26,7 @@ from emulator.scenario.inputs import inputs_of_world
 from emulator.standing import last_within, mean_of_last
 from emulator.world.world import World
 
-REPLIES = "replies"  # a table
+ROUNDS, REPLIES = "rounds", "replies"  # tables
 
 
 @dataclass(frozen=True)
@@ -37,13 +42,13 @@ class Outcome:
 
 def begin_folder(folder: Path, scenario: FlowerScenario, app: App) -> dict[str, Any]:
     """Writes what is known before a run, and returns its manifest."""
-    manifest = {
+    manifest: dict[str, Any] = {
         "hfl_emulator": __version__,
         "name": scenario.name,
         "label": scenario.label,
         "seed": scenario.seed,
         "training": True,
-        "tables": [REPLIES],
+        "tables": [ROUNDS, REPLIES],
         "plugins": [],
         "compute": {"device": "cpu", "precision": "float32", "gpus": []},
         "inputs": inputs_of_world(scenario.topology),
@@ -57,11 +62,20 @@ def begin_folder(folder: Path, scenario: FlowerScenario, app: App) -> dict[str, 
 
 
 def end_folder(
-    folder: Path, scenario: FlowerScenario, manifest: dict[str, Any], outcome: Outcome, status: str, error: BaseException | None
+    folder: Path,
+    scenario: FlowerScenario,
+    manifest: dict[str, Any],
+    outcome: Outcome,
+    status: str,
+    error: BaseException | None,
 ) -> dict[str, Any]:
     """Writes what came of a run and returns its summary. Raises `HflError` where that is not possible."""
-    rows = outcome.watch.rows()
+    rounds = outcome.watch.rows()
+    tested = [row for row in rounds if not math.isnan(row["accuracy"])]
+    rows = tested or rounds
+    manifest["training"] = bool(tested)
     write_text(folder / run_folder.METRICS, metrics_csv(rows))
+    write_text(folder / f"{ROUNDS}.csv", metrics_csv(rounds))
     if outcome.watch.replies:
         write_text(folder / f"{REPLIES}.csv", table_csv(outcome.watch.replies))
     outcome.world.ledger.write(folder / run_folder.LEDGER)
@@ -78,7 +92,9 @@ def end_folder(
     return summary
 
 
-def _summary_of(scenario: FlowerScenario, outcome: Outcome, rows: list[dict[str, float]], status: str) -> dict[str, Any]:
+def _summary_of(
+    scenario: FlowerScenario, outcome: Outcome, rows: list[dict[str, float]], status: str
+) -> dict[str, Any]:
     limits = {} if scenario.stop is None else scenario.stop.budget
     budget: dict[str, Any] = {"budget": limits} if limits else {}
     if limits:
@@ -90,7 +106,7 @@ def _summary_of(scenario: FlowerScenario, outcome: Outcome, rows: list[dict[str,
         "name": scenario.name,
         "label": scenario.label,
         "seed": scenario.seed,
-        "training": True,
+        "training": not math.isnan(best),
         "status": status,
         "stopped_by": outcome.stopped_by,
         "rounds": outcome.rounds,

@@ -28,7 +28,7 @@ from emulator.flower.edges import Edge, strategy_maker
 from emulator.flower.grid import EmulatedGrid
 from emulator.flower.hours import emulated
 from emulator.flower.office import Counters, Member, Office, node_id_of
-from emulator.flower.pricing import Price, Work
+from emulator.flower.pricing import Work
 from emulator.flower.replies import Replies
 from emulator.flower.results import Outcome, begin_folder, end_folder
 from emulator.flower.setting import RELAY, FlowerScenario
@@ -43,7 +43,6 @@ from emulator.world.clock import DeadEndError, finish
 from emulator.world.endings import check_traces
 from emulator.world.fleet import CLOUD, Fleet
 from emulator.world.workload import Workload
-from emulator.world.world import World
 
 log = logging.getLogger(__name__)
 
@@ -198,8 +197,8 @@ class _Run:
         self.watch.end()
         if self._scenario.flower.client_price.kind == "flops" and self.watch.answers and not self.watch.flops:
             log.warning(
-                "no operation of torch was counted in the clients' training, so that it took no emulated time; say what it takes with "
-                "--client-time"
+                "no operation of torch was counted in the clients' training, so that it took no emulated time; say what it "
+                "takes with --client-time"
             )
 
     def _round_over(self, round_: int, row: dict[str, float]) -> None:
@@ -252,7 +251,9 @@ class _Run:
         if not fleet.edge_names:
             raise InputError(f"--edges {section.edges}: the world has no edges that could aggregate", "topology")
         if self.world.movements.paths:
-            raise InputError(f"--edges {section.edges}: clients that move between edges go with '--edges relay' alone", "topology")
+            raise InputError(
+                f"--edges {section.edges}: clients that move between edges go with '--edges relay' alone", "topology"
+            )
         with refusing(f"--edges {section.edges}"):
             make = strategy_maker(section.edges, self._app.folder)
         found = []
@@ -267,7 +268,7 @@ class _Run:
 @contextlib.contextmanager
 def _own_chance() -> Iterator[None]:
     """A block after which this process's random streams go on as before it, and its environment is as it was."""
-    states = random.getstate(), np.random.get_state()  # noqa: NPY002
+    states = random.getstate(), np.random.get_state()
     torch = sys.modules.get("torch")
     generator = None if torch is None else torch.random.get_rng_state()
     before = os.environ.get("FLWR_TELEMETRY_ENABLED")
@@ -276,7 +277,7 @@ def _own_chance() -> Iterator[None]:
         yield
     finally:
         random.setstate(states[0])
-        np.random.set_state(states[1])  # noqa: NPY002
+        np.random.set_state(states[1])
         if torch is not None and generator is not None:
             torch.random.set_rng_state(generator)
         if before is None:

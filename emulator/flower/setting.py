@@ -37,12 +37,16 @@ class FlowerSection(Params):
     client: str = Field(description="its ClientApp, as module:object")
     sha256: str = Field(description="SHA-256 of its code")
     config: dict[str, Value] = Field(default_factory=dict, description="its run configuration")
-    client_time: str = Field("flops", description="what clients' computing takes: flops, samples[:RATE], host:FACTOR or none")
+    client_time: str = Field(
+        "flops", description="what clients' computing takes: flops, samples[:RATE], host:FACTOR or none"
+    )
     server_time: str = Field("none", description="what servers' computing takes: flops, host:FACTOR or none")
     edges: str = Field(RELAY, description="relay, or the strategy by which edges aggregate: fedavg, or module:object")
     edge_timeout_s: float | None = Field(None, gt=0, description="how long an aggregating edge waits for its clients")
     accuracy: str | None = Field(None, description="the metric that stands as the accuracy")
-    errors: Literal["fail", "report"] = Field("fail", description="what a client's error does: ends the run, or is the reply")
+    errors: Literal["fail", "report"] = Field(
+        "fail", description="what a client's error does: ends the run, or is the reply"
+    )
 
     @field_validator("client_time")
     @classmethod
@@ -138,6 +142,8 @@ def _world_of(document: Document) -> Any:
         data["output"].pop("against", None)
 
     def kept(marks: dict[Any, Mark]) -> dict[Any, Mark]:
-        return {path: mark for path, mark in marks.items() if path[:1] and path[0] not in _REPLACED or not path}
+        return {path: mark for path, mark in marks.items() if not path or path[0] not in _REPLACED}
 
-    return check(Document(document.file, data, kept(document.keys), kept(document.values), document.notes), False).scenario
+    return check(
+        Document(document.file, data, kept(document.keys), kept(document.values), document.notes), False
+    ).scenario

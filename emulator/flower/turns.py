@@ -10,7 +10,7 @@ import ctypes
 import threading
 import time
 from collections.abc import Callable, Generator
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import simpy
 
@@ -24,12 +24,12 @@ _host_s = time.perf_counter  # ours, whatever the app's clock says
 _GRACE_S = 2.0  # for a thread that is told to end
 
 
-class Stopped(BaseException):  # noqa: N818 (no error: the run is over, and the app's thread ends)
+class Stopped(BaseException):
     """Raised in the app's threads where the run is over."""
 
 
 class Seat:
-    """A thread of the app: where it waits for its turn. ``host_s`` are seconds that it has computed and that were not asked for."""
+    """A thread of the app: where it waits for its turn. ``host_s`` are seconds that it has computed since it was charged."""
 
     def __init__(self, turns: Turns, name: str, server: str, meter: Callable[[], Any] | None) -> None:
         self.turns = turns
@@ -95,7 +95,9 @@ class Turns:
         self.stuck: list[Seat] = []
         self.failed: HflError | None = None  # what ends the run, whatever the app makes of it
         self.ends = env.event()  # happens where the run is to end
-        self.charge: Callable[[Seat], Steps[None]] | None = None  # what time the computing of a seat takes, since it was asked last
+        self.charge: Callable[[Seat], Steps[None]] | None = (
+            None  # what time the computing of a seat takes, since it was asked last
+        )
         self.under_way: Callable[[], int] = lambda: 0  # how many messages
         self.most_idle = 1000  # waits in a row with nothing under way, before the run fails
         self.idle = 0
@@ -133,16 +135,15 @@ class Turns:
         seat = here()
         if seat is None or seat.turns is not self:
             raise RuntimeError(
-                "a thread that the app has started by itself uses the grid or the clock; on the emulated clock, threads come from "
-                "concurrent.futures.ThreadPoolExecutor"
+                "a thread that the app has started by itself uses the grid or the clock; on the emulated clock, threads come "
+                "from concurrent.futures.ThreadPoolExecutor"
             )
         if self.over:
             raise Stopped
         process = self.env.process(self._guarded(seat, steps))
         process.callbacks.append(lambda _: None if self.over else seat.go_on(self.patience_s))
         seat.pause()
-        done: T = process.value
-        return done
+        return cast(T, process.value)
 
     def pausing(self, seconds: float) -> Steps[None]:
         """The app sleeps. Raises `HflError` where it sleeps on and on although nothing is under way."""
@@ -150,8 +151,8 @@ class Turns:
         if self.idle > self.most_idle:
             there, members = self.seen
             raise HflError(
-                f"the app's server never returns: after {float(self.env.now):g} emulated seconds it has slept {self.most_idle} times "
-                f"with no message under way; {there} of {members} nodes are there, and it may wait for more"
+                f"the app's server never returns: after {float(self.env.now):g} emulated seconds it has slept "
+                f"{self.most_idle} times with no message under way; {there} of {members} nodes are there, and it may want more"
             )
         yield self.env.timeout(max(0.0, seconds))
 

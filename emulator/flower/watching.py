@@ -1,7 +1,8 @@
-"""What a run of an app reports: the metrics of each round, as its strategy states them or its clients do, and what was charged until then.
+"""What a run of an app reports: the metrics of each round, and what was charged until then.
 
-Flower's strategies put what they report into a `Result` (or a `History`, the older ones). Both are replaced, while an app runs, by ones
-that tell the run at once. For an app with neither, the replies' metrics count: their mean, weighted by the clients' samples.
+Flower's strategies put what they report into a `Result` (or a `History`, the older ones). Both are replaced, while an app
+runs, by ones that tell the run at once. For an app with neither, the replies' metrics count: their mean, weighted by the
+clients' samples.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from emulator.world.world import World
 log = logging.getLogger(__name__)
 Kind = Literal["server", "evaluate", "train"]
 KINDS: tuple[Kind, ...] = ("server", "evaluate", "train")
+_CATEGORIES: dict[str, Kind] = {"train": "train", "evaluate": "evaluate"}
 _OLDER = "num_examples"
 _ACCURACY, _LOSS = re.compile(r"(^|[_.-])(accuracy|acc)$"), re.compile(r"(^|[_.-])loss$")
 
@@ -45,7 +47,9 @@ def numbers_in(records: RecordDict) -> dict[str, float]:
 class Watch:
     """Rounds and what is known of them."""
 
-    def __init__(self, world: World, meter: Meter, on_round: Callable[[int, dict[str, float]], None], accuracy: str | None) -> None:
+    def __init__(
+        self, world: World, meter: Meter, on_round: Callable[[int, dict[str, float]], None], accuracy: str | None
+    ) -> None:
         """``on_round`` is told of each round that is over, with its row; ``accuracy`` names the metric that counts as one."""
         self._world = world
         self._meter = meter
@@ -91,10 +95,17 @@ class Watch:
         said: Mapping[str, float],
     ) -> None:
         """A reply has arrived."""
-        row = {"round": round_, "node": node, "type": message_type, **times, "down_bytes": down_bytes, "up_bytes": up_bytes}
+        row = {
+            "round": round_,
+            "node": node,
+            "type": message_type,
+            **times,
+            "down_bytes": down_bytes,
+            "up_bytes": up_bytes,
+        }
         self.replies.append({**row, "error": int(failed), "samples": said.get(SAMPLES, "")})
-        kind = message_type.partition(".")[0]
-        if kind in ("evaluate", "train"):
+        kind: Kind | None = _CATEGORIES.get(message_type.partition(".")[0])
+        if kind is not None:
             sums = self._sums.setdefault((round_, kind), {})
             weight = said.get(SAMPLES, 1.0)
             for name, value in said.items():
@@ -134,7 +145,10 @@ class Watch:
         value = self._pick(metrics, _ACCURACY, self._wanted)
         if value == value and not 0 <= value <= 1:
             if "share" not in self._told:
-                log.warning("the app reports an accuracy of %g, which is no share from 0 to 1; it stands in its own column alone", value)
+                log.warning(
+                    "the app reports an accuracy of %g, which is no share from 0 to 1; it stands in its own column alone",
+                    value,
+                )
             self._told.add("share")
             return math.nan
         return value
@@ -145,7 +159,9 @@ class Watch:
         for kind in KINDS[:2] if wanted is None else KINDS:
             for column, value in metrics.items():
                 name = column.removeprefix(f"{kind}_")
-                if column.startswith(f"{kind}_") and (pattern.search(name) if wanted is None else wanted in (name, column)):
+                if column.startswith(f"{kind}_") and (
+                    pattern.search(name) if wanted is None else wanted in (name, column)
+                ):
                     return value
         return math.nan
 
@@ -189,7 +205,9 @@ def reported(watch: Watch) -> Iterator[None]:
             self.evaluate_metrics_serverapp = _Telling(watch, "server")
 
     Told.__name__ = Told.__qualname__ = Result.__name__
-    strategies = [m for name, m in sys.modules.items() if name.startswith("flwr.") and getattr(m, "Result", None) is Result]
+    strategies = [
+        m for name, m in sys.modules.items() if name.startswith("flwr.") and getattr(m, "Result", None) is Result
+    ]
     ways: dict[str, tuple[Kind, bool]] = {
         "add_loss_distributed": ("evaluate", True),
         "add_loss_centralized": ("server", True),
@@ -213,13 +231,13 @@ def reported(watch: Watch) -> Iterator[None]:
     logger.propagate = False  # it prints for itself; once is enough
     try:
         for module in strategies:
-            module.Result = Told
+            module.__dict__["Result"] = Told
         for name, (kind, loss) in ways.items():
             setattr(History, name, telling(name, kind, loss))
         yield
     finally:
         logger.propagate = handing_on
         for module in strategies:
-            module.Result = Result
+            module.__dict__["Result"] = Result
         for name, method in before.items():
             setattr(History, name, method)

@@ -1,4 +1,4 @@
-"""A process that runs clients' code of an app, from the inside: one message at a time, with the clients' own streams of chance."""
+"""A process that runs clients' code of an app, from the inside: one message at a time, with random streams of its own."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def seed_all(seed: int) -> None:
     import numpy as np
 
     random.seed(seed)
-    np.random.seed(seed % 2**32)  # noqa: NPY002 (what the app's code draws from)
+    np.random.seed(seed % 2**32)
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.manual_seed(seed)
@@ -99,9 +99,7 @@ def work(job: Job) -> Reply:
     state = records_from_bytes(job.state) if job.state else RecordDict()
     context = Context(RUN_ID, job.node_id, dict(job.node_config), state, dict(job.run_config))
     now = time.time()
-    metadata = Metadata(
-        RUN_ID, "message", SERVER_NODE, job.node_id, "", job.group_id, now, 10.0**6, job.message_type
-    )
+    metadata = Metadata(RUN_ID, "message", SERVER_NODE, job.node_id, "", job.group_id, now, 10.0**6, job.message_type)
     metadata.delivered_at = ""
     message = Message(content=records_from_bytes(job.content), metadata=metadata)
     seed_all(job.seed)

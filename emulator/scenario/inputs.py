@@ -17,8 +17,8 @@ from emulator.files import digest_of
 from emulator.registry import choices
 from emulator.scenario.roster import roster_of
 from emulator.scenario.schema import Scenario
-from emulator.scenario.topology_schema import Topology
 from emulator.scenario.server_tree import bundled_fleets, find_fleet
+from emulator.scenario.topology_schema import Topology
 from traces.reading import bundled, find
 
 DATA_SET, PUBLIC_SET, PROBE_SET = "data set", "public data set", "data set of the probe"
