@@ -7,6 +7,7 @@ seconds of this host times a factor; nothing.
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Literal
@@ -44,11 +45,10 @@ class Price:
             number = None if found[2] is None else float(found[2])
         except ValueError:
             raise wrong from None
-        if (number is None) is (kind == "host") or (
-            number is not None and (kind in ("none", "flops") or not number > 0)
-        ):
-            raise wrong
-        if number == float("inf"):
+        if number is None:
+            if kind == "host":
+                raise wrong
+        elif kind in ("none", "flops") or not 0 < number < math.inf:
             raise wrong
         return Price(kind, number)
 

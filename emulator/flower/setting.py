@@ -100,13 +100,13 @@ def setting_of(document: Document, app: App, how: dict[str, Any]) -> FlowerScena
     if wrong:
         message = "goes with methods of the emulator, not with a Flower app, which has its own; take it out"
         raise ScenarioError(tuple(document.problem((key,), message, at_key=True) for key in wrong))
-    world = _world_of(document)
     given = document.data.get("stop")
     if isinstance(given, dict):
         for key in ("epsilon", "measure"):
             if given.get(key) is not None:
                 message = "is not known of a Flower app; stop by 'rounds', 'time', 'cost', 'bytes' or 'accuracy'"
                 raise ScenarioError((document.problem(("stop", key), message, at_key=True),))
+    world = _world_of(document)
     unlimited = isinstance(given, dict) and given.get("rounds") is None
     try:
         section = FlowerSection(
