@@ -190,6 +190,8 @@ class _Run:
                 self.turns.close()
         if failed is not None:
             raise failed
+        if isinstance(error, KeyboardInterrupt):
+            raise error
         if error is not None and not isinstance(error, Stopped):
             where = f"after {self.world.now:g} emulated seconds, in round {self.rounds}"
             raise HflError(f"the app's server code raised {where}:\n{_trace_of(error)}") from error

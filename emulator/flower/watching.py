@@ -67,8 +67,8 @@ class Watch:
     def touch(self, round_: int) -> None:
         """Something happens in a round: what is charged until now belongs to it, and an earlier one is over."""
         if round_ > self.round:
-            over, self.round = self.round, round_
-            self._on_round(over, self.row(over))
+            self._on_round(self.round, self.row(self.round))
+            self.round = round_
         self._charged[self.round] = self._totals()
 
     def end(self) -> None:
