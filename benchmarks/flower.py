@@ -1,7 +1,7 @@
 """A Flower app of 100 clients and 20 rounds: wall-clock of `hfl flower` and of Flower's own simulation, and memory over rounds.
 
-Needs an environment with the extra ``flower`` and, for the comparison, ``flwr[simulation]`` with the Ray that it asks for; without it only
-our side is measured. Both use the same number of processes. Both are started anew, and imports count.
+Needs an environment with the extra ``flower`` and, for the comparison, ``flwr[simulation]`` with the Ray that it asks for;
+without it only our side is measured. Both use the same number of processes. Both are started anew, and imports count.
 
     python benchmarks/flower.py [--clients 100] [--rounds 20] [--processes 2]
 """
@@ -33,11 +33,10 @@ topology:
     backhaul: {{up: 1 Gbit/s, down: 1 Gbit/s, latency: 10 ms}}
 """
 THEIRS = """
-import random, sys, time
+import sys
 from pathlib import Path
-import torch
 from flwr.app import Context, RecordDict
-from flwr.common.typing import *  # noqa
+from flwr.supercore.constant import NOOP_FEDERATION_ID
 from flwr.simulation.run_simulation import _run_simulation
 from flwr.supercore.run import Run
 from flwr.simulation.run_simulation import EventType
@@ -45,7 +44,7 @@ from flwr.supercore.object_ref import load_app
 from flwr.common.config import get_fused_config_from_dir
 app, clients, rounds, processes = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
 run = Run.create_empty(1)
-run.primary_task_id = 1
+run.primary_task_id, run.federation_id = 1, NOOP_FEDERATION_ID
 run.override_config = {"rounds": rounds}
 config = get_fused_config_from_dir(app, run.override_config)
 context = Context(1, 1, {}, RecordDict(), config)

@@ -98,8 +98,8 @@ def flower(
     import_plugins(plugin)
     from emulator.flower.app import find_app
     from emulator.flower.replies import Replies, default_folder
+    from emulator.flower.results import ready
     from emulator.flower.setting import setting_of
-    from emulator.run_folder import prepare, trained_in
 
     found = find_app(words, run_config or [])
     document = read(world, [*(changes or []), *([f"seed={seed}"] if seed is not None else [])])
@@ -112,7 +112,7 @@ def flower(
     store = Replies(
         None if no_replies else replies or default_folder(), int(_quantity("--replies-size", replies_size, SIZE))
     )
-    if not prepare(folder, scenario, overwrite, trained_in(folder) is not False):
+    if not ready(folder, scenario, overwrite):
         out.print(f"{scenario.label}: {escape(str(folder))} holds this run already, complete")
         return
     try:

@@ -40,6 +40,11 @@ class Outcome:
     replies: dict[str, Any]
 
 
+def ready(folder: Path, scenario: FlowerScenario, overwrite: bool = False) -> bool:
+    """As `run_folder.prepare`; whether the app reports an accuracy is not known before it has run."""
+    return run_folder.prepare(folder, scenario, overwrite, run_folder.trained_in(folder) is not False)
+
+
 def begin_folder(folder: Path, scenario: FlowerScenario, app: App) -> dict[str, Any]:
     """Writes what is known before a run, and returns its manifest."""
     manifest: dict[str, Any] = {

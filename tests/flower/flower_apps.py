@@ -12,9 +12,9 @@ import pytest
 from analysis.runs import Run, load_run
 from emulator.flower.app import App, find_app
 from emulator.flower.replies import Replies
+from emulator.flower.results import ready
 from emulator.flower.run import How, execute
 from emulator.flower.setting import FlowerScenario, setting_of
-from emulator.run_folder import prepare
 from emulator.scenario.load import override
 from emulator.yamlfile import parse
 
@@ -75,7 +75,7 @@ def play(tmp_path: Path) -> Play:
         app = find_app([str(words)] if isinstance(words, Path) else words, config)
         scenario = setting(app, changes, world, **how)
         folder = tmp_path / (out or f"run-{len(list(tmp_path.iterdir()))}")
-        assert prepare(folder, scenario)
+        assert ready(folder, scenario)
         summary = execute(scenario, app, folder, How(Replies(replies), workers, patience_s, on_round))
         return Played(summary, folder, scenario)
 

@@ -140,7 +140,7 @@ def test_the_run_ends_where_the_scenario_says(play: Play) -> None:  # noqa: F811
     assert (by_rounds.summary["stopped_by"], by_rounds.summary["rounds"]) == ("rounds", 2)
     by_time = play(PLAIN, *ONE_EDGE, "stop.time=700 ms", client_time="samples:200")
     assert by_time.summary["stopped_by"] == "time"
-    assert table(by_time.folder, "rounds")["time_s"].iloc[-1] == 0.7
+    assert table(by_time.folder, "rounds")["time_s"].iloc[-1] == pytest.approx(0.7)
 
 
 # What goes wrong.
