@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import random
 import signal
 import sys
+import threading
 import time
 import traceback
 from dataclasses import dataclass
@@ -54,6 +56,15 @@ def begin(code: Code) -> None:
     os.environ["FLWR_TELEMETRY_ENABLED"] = "0"
     _loaded.clear()
     _loaded["code"] = code
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Ends this process where the one that started it is gone, killed perhaps."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _app(code: Code) -> Any:
