@@ -129,9 +129,7 @@ def _sections(results: StudyResults, series: Sequence[Series], alone: bool) -> I
 
 
 def _summary(series: Sequence[Series], alone: bool, trained: bool) -> Section:
-    without = (
-        () if trained else ("There is no accuracy: these are runs without training, or of apps that report none.",)
-    )
+    without = () if trained else ("Runs without training, or of apps that report none: there is no accuracy.",)
     measure = measure_of(run for each in series for run in each.runs)
     if not alone:
         return Section("Summary", texts=without, tables=printed.table("totals", series).sections)

@@ -3,14 +3,13 @@
 Needs an environment with the extra ``flower`` and, for the comparison, ``flwr[simulation]`` with the Ray that it asks for;
 without it only our side is measured. Both use the same number of processes. Both are started anew, and imports count.
 
-    python benchmarks/flower.py [--clients 100] [--rounds 20] [--processes 2]
+    python benchmarks/flower.py [--clients 100] [--rounds 20] [--processes 2] [--by-rate]
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import os
 import resource
 import subprocess
@@ -88,22 +87,33 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--by-rate", action="store_true", help="also without counting operations")
     given = parser.parse_args()
     size = given.clients, given.rounds, given.processes
-    result: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as name:
         where = Path(name)
-        _, few_mb = measured(ours(where, given.clients, 2, given.processes), where)
-        result["counted_s"], result["memory_mb"] = measured(ours(where, *size), where)
-        result["memory_of_2_rounds_mb"] = few_mb
-        result["by_rate_s"], _ = measured(ours(where, *size, "--client-time", "samples:1000"), where)
-        if importlib.util.find_spec("ray") is not None:
-            script = where / "theirs.py"
-            script.write_text(THEIRS)
-            result["flower_simulation_s"], _ = measured([sys.executable, str(script), str(APP), *map(str, size)], where)
-            for kind in ("counted", "by_rate"):
-                result[f"ratio_{kind}"] = result[f"{kind}_s"] / result["flower_simulation_s"]
-    print(json.dumps({name: round(value, 3) for name, value in result.items()}, indent=1))
+        _, mb = measured(ours(where, given.clients, 2, given.processes), where)
+        tell("most memory of a process, 2 rounds (MB)", mb)
+        took_s, mb = measured(ours(where, *size), where)
+        tell(f"most memory of a process, {given.rounds} rounds (MB)", mb)
+        tell("hfl flower (s)", took_s)
+        without_s = measured(ours(where, *size, "--client-time", "samples:1000"), where)[0] if given.by_rate else None
+        if without_s is not None:
+            tell("hfl flower, nothing counted (s)", without_s)
+        if importlib.util.find_spec("ray") is None:
+            tell("Flower's simulation: Ray is not installed", float("nan"))
+            return
+        script = where / "theirs.py"
+        script.write_text(THEIRS)
+        theirs_s, _ = measured([sys.executable, str(script), str(APP), *map(str, size)], where)
+        tell("Flower's simulation (s)", theirs_s)
+        tell("ratio", took_s / theirs_s)
+        if without_s is not None:
+            tell("ratio, nothing counted", without_s / theirs_s)
+
+
+def tell(what: str, value: float) -> None:
+    print(f"{what}: {value:.3f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -171,12 +171,11 @@ class _Run:
         def over() -> Iterator[simpy.Event]:
             limit_s = None if self._scenario.stop is None else self._scenario.stop.time
             seats.append(self.turns.start(serve, "server", CLOUD, self._meter))
-            if limit_s is None:
-                yield self.turns.ends
-                return
-            yield self.turns.ends | self.world.env.timeout(limit_s)
+            yield self.turns.ends if limit_s is None else self.turns.ends | self.world.env.timeout(limit_s)
             if not self.turns.ends.triggered:
                 self.stopped_by = "time"
+            elif seats[0].ended:
+                yield from self._charge(seats[0])  # what it computed after its last reply
 
         with reported(self.watch):
             try:
