@@ -117,6 +117,16 @@ def test_waiting_and_timeouts_are_those_of_the_emulated_clock(play: Play) -> Non
     assert table(pulled.folder, "rounds")["time_s"].iloc[-1] > 1.5
 
 
+def test_servers_may_be_charged_too(play: Play) -> None:  # noqa: F811
+    """Seconds of this host times a factor, as the ledger says; the round takes as much longer."""
+    made = play(PLAIN, *ONE_EDGE, client_time="none", server_time="host:1000")
+    rows = made.run.ledger.query("kind == 'compute' and who == 'cloud'")
+    assert set(rows["what"]) == {"server (host time)"}
+    assert (rows["end_s"] > rows["start_s"]).all()
+    assert made.run.metrics["time_s"].iloc[-1] > (rows["end_s"] - rows["start_s"]).sum()
+    assert made.run.metrics["cost_s"].iloc[-1] == 0  # servers are no clients
+
+
 def test_threads_of_a_pool_wait_side_by_side(play: Play) -> None:  # noqa: F811
     """A server that asks each node in a thread takes no longer than one that asks all at once."""
     threads = play(PLAIN, *ONE_EDGE, config=('what="threads"',), client_time="samples:200")
