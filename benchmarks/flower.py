@@ -1,4 +1,4 @@
-"""A Flower app of 100 clients and 20 rounds: wall-clock of `hfl flower` and of Flower's own simulation, and memory over rounds.
+"""A Flower app of 100 clients and 20 rounds: wall-clock of ``hfl flower`` and of Flower's own simulation, and memory over rounds.
 
 Needs an environment with the extra ``flower`` and, for the comparison, ``flwr[simulation]`` with the Ray that it asks for;
 without it only our side is measured. Both use the same number of processes. Both are started anew, and imports count.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import nullcontext
 
 from flwr.app import Message, RecordDict
 from flwr.proto.node_pb2 import NodeInfo  # type: ignore[attr-defined]
@@ -54,19 +55,13 @@ class EmulatedGrid(Grid):
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Sends messages; they set out at this instant. Returns their ids."""
         shared: dict[int, Body] = {}
-        whole = isinstance(
-            messages, list | tuple
-        )  # made beforehand: one content stays the same from message to message
-        ids = []
+        whole = isinstance(messages, list | tuple)  # made beforehand: nobody changes a content between two messages
+        ids, seat = list[str](), here()
         self._turns.wait(self._nothing())  # what the app has computed so far takes its time first
         for message in messages:
-            body = None
-            if whole and message.has_content():
-                body = shared.get(id(message.content))
-                if body is None:
-                    body = shared[id(message.content)] = self._office.encoder.body(message)
             try:
-                ids.append(self._office.push(message, body))
+                with nullcontext() if seat is None else seat.for_us():
+                    ids.append(self._push(message, shared if whole else None))
             except HflError as error:
                 self._turns.fail(error)
                 raise Stopped from None
@@ -87,6 +82,15 @@ class EmulatedGrid(Grid):
         """
         ids = list(self.push_messages(messages))
         return self._turns.wait(self._received(ids, timeout))
+
+    def _push(self, message: Message, shared: dict[int, Body] | None) -> str:
+        """``shared``: bodies of contents that stay the same from message to message."""
+        body = None
+        if shared is not None and message.has_content():
+            body = shared.get(id(message.content))
+            if body is None:
+                body = shared[id(message.content)] = self._office.encoder.body(message)
+        return self._office.push(message, body)
 
     def _there(self) -> Steps[list[int]]:
         yield from ()

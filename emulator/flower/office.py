@@ -43,6 +43,7 @@ class Member:
     number: int = -1
     config: dict[str, int] = field(default_factory=dict)
     state: bytes = b""
+    under_way: int = 0  # messages to it that have no reply yet
     expected: bytes = b""  # the state after all that the device was given so far
     serve: Callable[[Letter], Steps[Body]] | None = None
 
@@ -139,7 +140,9 @@ class Office:
         letter = Letter(header, body, member, self.round, float(env.now), env.event())
         if member.serve is None:
             letter.question = self._question(letter, member.expected)
-            self._clients.ahead(letter.question)
+            if not member.under_way:  # else its state will be another when this one's turn comes
+                self._clients.ahead(letter.question)
+        member.under_way += 1
         self._letters[metadata.message_id] = letter
         self._counters.under_way += 1
         env.process(self._deliver(letter))
@@ -180,6 +183,7 @@ class Office:
         if not letter.wanted:
             letter.reply = None
         self._counters.under_way -= 1
+        letter.member.under_way -= 1
         letter.arrived.succeed()
 
     def _travel(self, letter: Letter) -> Steps[None]:

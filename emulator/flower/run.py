@@ -257,6 +257,12 @@ class _Run:
             )
         with refusing(f"--edges {section.edges}"):
             make = strategy_maker(section.edges, self._app.folder)
+        strangers = [member.name for member in clients if fleet.home(member.number) not in fleet.edge_names]
+        if strangers:
+            what = f"{strangers[0]} is right under {fleet.home(fleet.number(strangers[0]) or 0)}, which is no edge"
+            raise InputError(
+                f"--edges {section.edges}: {what}; edges aggregate where every client is right under one", "topology"
+            )
         found = []
         for edge in fleet.edge_names:
             own = [member for member in clients if fleet.home(member.number) == edge]

@@ -9,7 +9,8 @@ from __future__ import annotations
 import ctypes
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
 import simpy
@@ -55,6 +56,15 @@ class Seat:
                 "give it longer with --patience, or look for a loop without an end"
             )
         self.host_s += _host_s() - started
+
+    @contextmanager
+    def for_us(self) -> Iterator[None]:
+        """In the thread itself: a block of our own work, which is none of the app's."""
+        started = _host_s()
+        try:
+            yield
+        finally:
+            self.host_s -= _host_s() - started
 
     def pause(self) -> None:
         """In the thread itself: gives the turn back and waits for the next one. Raises `Stopped` where there is none."""
