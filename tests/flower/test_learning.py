@@ -37,7 +37,7 @@ def test_fedavg_by_relays_and_by_edges_that_aggregate(play: Play) -> None:  # no
     run = relay.run
     assert run.training
     assert run.metrics["round"].tolist() == [0, 1, 2]
-    assert run.metrics["loss"].iloc[-1] < run.metrics["loss"].iloc[0] - 0.1
+    assert run.metrics["loss"].iloc[-1] < run.metrics["loss"].iloc[0] - 0.05
     assert {"server_accuracy", "evaluate_eval_acc", "train_train_loss"} <= set(run.metrics.columns)
     assert set(run.ledger.query("kind == 'compute'")["what"]) == {"training (counted)", "evaluation (counted)"}
     edges = play(DIGITS, config=config, edges="fedavg")
