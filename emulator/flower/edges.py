@@ -21,6 +21,7 @@ from emulator.flower.codec import Body, body_of, records_from_bytes
 from emulator.flower.grid import EmulatedGrid
 from emulator.flower.office import Letter, Office
 from emulator.flower.turns import Seat, Steps, Turns
+from emulator.modules import refusing
 
 FEDAVG = "fedavg"
 
@@ -35,11 +36,9 @@ def strategy_maker(named: str, folder: Path) -> Callable[[], Strategy]:
                                  min_available_nodes=1)  # fmt: skip
     from flwr.supercore.object_ref import load_app
 
-    try:
+    with refusing(f"--edges {named}"):
         found = load_app(named, ValueError, folder)
         made = found if isinstance(found, Strategy) else found()
-    except Exception as error:
-        raise InputError(f"--edges {named}: {type(error).__name__}: {error}") from error
     if not isinstance(made, Strategy):
         raise InputError(f"--edges {named}: gives a {type(made).__name__}, and a strategy of flwr.serverapp is wanted")
     return (lambda: copy.deepcopy(found)) if isinstance(found, Strategy) else found

@@ -255,8 +255,7 @@ class _Run:
             raise InputError(
                 f"--edges {section.edges}: clients that move between edges go with '--edges relay' alone", "topology"
             )
-        with refusing(f"--edges {section.edges}"):
-            make = strategy_maker(section.edges, self._app.folder)
+        make = strategy_maker(section.edges, self._app.folder)
         strangers = [member.name for member in clients if fleet.home(member.number) not in fleet.edge_names]
         if strangers:
             what = f"{strangers[0]} is right under {fleet.home(fleet.number(strangers[0]) or 0)}, which is no edge"
