@@ -29,7 +29,7 @@ def trainings(run: Run) -> pd.DataFrame:
     import pandas as pd
 
     energy, ledger = run.energy, run.ledger
-    rows = ledger[(ledger["kind"] == COMPUTE) & (ledger["what"] == "training") & (ledger["status"] == DONE)]
+    rows = ledger[(ledger["kind"] == COMPUTE) & ledger["what"].str.startswith("training") & (ledger["status"] == DONE)]
     counts = rows["who"].astype(str).value_counts().reindex(energy["client"], fill_value=0).to_numpy(dtype=np.int64)
     if not counts.any():
         raise InputError(f"no client trained in the run in '{run.folder}'")

@@ -113,7 +113,7 @@ def _sections(results: StudyResults, series: Sequence[Series], alone: bool, cloc
 
 
 def _summary(series: Sequence[Series], alone: bool, trained: bool) -> Section:
-    without = () if trained else ("Runs without training: there is no accuracy.",)
+    without = () if trained else ("Runs without training, or of apps that report none: there is no accuracy.",)
     measure = measure_of(run for each in series for run in each.runs)
     if not alone:
         return Section("Summary", texts=without, tables=printed.table("totals", series).sections)

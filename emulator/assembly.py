@@ -20,6 +20,7 @@ from emulator.methods.session import Session
 from emulator.registry import choices
 from emulator.rng import stream
 from emulator.scenario import Scenario
+from emulator.scenario.schema import Placed
 from emulator.world.carriage import Carriage
 from emulator.world.clock import Clock, DeadEndError, finish, new_clock
 from emulator.world.disturbances import Disturbances, disturbances
@@ -58,7 +59,6 @@ EMULATED = Stage()
 def assemble(scenario: Scenario, lab: AnyLab, ledger: Ledger | None = None, stage: Stage = EMULATED) -> Session:
     """World and session of a scenario, ready to run its method."""
     ledger = ledger or Ledger()
-    env = stage.clock(scenario.topology.client_count)
     fleet = Fleet(scenario.topology, scenario.seed)
     workload = workload_of(scenario, lab)
     trainees = [fleet.device(CLOUD)] if scenario.method.plugin.facts.central else fleet.client_devices
@@ -70,22 +70,31 @@ def assemble(scenario: Scenario, lab: AnyLab, ledger: Ledger | None = None, stag
         most = int(held.sum() if scenario.method.plugin.facts.central else held.max())
         workload = replace(workload, most_samples=most)
         check_memory(trainees, workload, sizes)
-    traces = played(scenario.topology, scenario.seed)
-    disturbed = disturbances(scenario)
-    watch(env, scenario.topology)
-    network = network_of(scenario, env, traces, disturbed)
-    moving = movements(scenario.topology, scenario.seed)
-    world = stage.world(env, fleet, network, workload, ledger, traces.speeds, disturbed, moving)
+    world = world_of(scenario, fleet, workload, ledger, stage)
     powers = {name: device.power for name, device in zip(fleet.client_names, fleet.client_devices, strict=True)}
     servers = {tier: len(names) for tier, names in fleet.roster.tiers.items()}
     session = stage.session(scenario, world, lab, Meter(ledger, powers, fleet.hops, scenario.prices, servers))
     apart = any(isinstance(each, TrainingChoice) and each.plugin.facts.apart for _, each in choices(scenario.method))
     if session.wire.used or apart:
         world.watch()  # encoding takes each client's device its own time, and so does what members do apart
-    env.where = lambda: f"in round {session.rounds + 1}"
+    if isinstance(world.env, Clock):
+        world.env.where = lambda: f"in round {session.rounds + 1}"
     if scenario.attacks is not None:
         session.attack = scenario.attacks(session)
     return session
+
+
+def world_of(
+    scenario: Placed, fleet: Fleet, workload: Workload, ledger: Ledger, stage: Stage = EMULATED
+) -> World:
+    """The world of a scenario, on a clock of its own."""
+    env = stage.clock(scenario.topology.client_count)
+    traces = played(scenario.topology, scenario.seed)
+    disturbed = disturbances(scenario)
+    watch(env, scenario.topology)
+    network = network_of(scenario, env, traces, disturbed)
+    moving = movements(scenario.topology, scenario.seed)
+    return stage.world(env, fleet, network, workload, ledger, traces.speeds, disturbed, moving)
 
 
 def workload_of(scenario: Scenario, lab: AnyLab) -> Workload:
@@ -124,7 +133,7 @@ def state_vectors(local: LocalRuleChoice) -> int:
     return (local.params.momentum > 0) + optimiser.vectors + beside + 2 * (rule.remember is not None)
 
 
-def network_of(scenario: Scenario, env: simpy.Environment, traces: Played, disturbed: Disturbances) -> Network:
+def network_of(scenario: Placed, env: simpy.Environment, traces: Played, disturbed: Disturbances) -> Network:
     """The network that a scenario asks for."""
     jitter = stream(scenario.seed, "jitter")
     carriage = Carriage(scenario.topology.transport(), scenario.seed)

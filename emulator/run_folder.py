@@ -15,6 +15,7 @@ from emulator import checkpoint, kept, recorded
 from emulator.errors import InputError, quote_all
 from emulator.files import LOCK, changed_files, digest_of, held, read_json
 from emulator.priced import PRICED
+from emulator.registry import Params
 from emulator.scenario import Scenario, dump
 from emulator.scenario.inputs import changed_inputs
 
@@ -37,7 +38,7 @@ COMPLETE, INTERRUPTED, FAILED = "complete", "interrupted", "failed"
 MEASURED = "measured"  # the clock of a run on the testbed, in its manifest
 
 
-def prepare(folder: Path, scenario: Scenario, overwrite: bool = False, training: bool = True) -> bool:
+def prepare(folder: Path, scenario: Params, overwrite: bool = False, training: bool = True) -> bool:
     """Makes a folder ready for a run, with training or without. False: it already holds this run, complete.
 
     Raises `InputError` where the folder holds anything else than an earlier part of the same run, where a file of a complete
@@ -49,6 +50,7 @@ def prepare(folder: Path, scenario: Scenario, overwrite: bool = False, training:
     if not folder.is_dir():
         raise InputError(f"{folder} is a file; --out must name a folder")
     stored = folder / SCENARIO
+    of_scenario = scenario if isinstance(scenario, Scenario) else None  # else it has no data set of ours
     if not stored.is_file():
         # A run that was stopped before it wrote anything, or while it wrote its first file.
         if {path.name for path in folder.iterdir()} <= {LOCK, *(path.name for path in folder.glob(_HALF_WRITTEN))}:
@@ -83,7 +85,7 @@ def prepare(folder: Path, scenario: Scenario, overwrite: bool = False, training:
                 f"{folder} holds this run, complete, but the plug-in '{given}' has changed since; "
                 "choose another --out, or do the run again with --overwrite"
             )
-        if complete and (changed := changed_inputs(_stated(folder / MANIFEST).get("inputs"), scenario)):
+        if complete and (changed := changed_inputs(_stated(folder / MANIFEST).get("inputs"), of_scenario)):
             raise InputError(
                 f"{folder} holds this run, complete, but {quote_all(changed)} changed since; "
                 "choose another --out, or do the run again with --overwrite"

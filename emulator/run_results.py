@@ -147,7 +147,6 @@ def measure_of(scenario: Scenario) -> dict[str, Any]:
 
 def manifest_of(scenario: Scenario, training: bool) -> dict[str, Any]:
     """``manifest.json`` of a run that begins now, in this process."""
-    packages = ("torch", "torchvision", "simpy", "numpy", "pandas", "pydantic", "scikit-learn", "pyarrow")
     return {
         "hfl_emulator": __version__,
         "name": scenario.name,
@@ -159,6 +158,14 @@ def manifest_of(scenario: Scenario, training: bool) -> dict[str, Any]:
         "plugins": recorded.as_json(scenario),
         "compute": _compute(scenario),
         "inputs": inputs_of(scenario),
+        **made_here(),
+    }
+
+
+def made_here() -> dict[str, Any]:
+    """What a manifest says of this process: its command, when it began, versions, and the host."""
+    packages = ("torch", "torchvision", "simpy", "numpy", "pandas", "pydantic", "scikit-learn", "pyarrow")
+    return {
         "command": _command(),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),

@@ -28,6 +28,7 @@ from emulator.cli import (  # noqa: F401 (they register their commands)
     energy,
     exploring,
     fleet,
+    flower,
     grouping,
     memo,
     plotting,

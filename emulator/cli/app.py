@@ -24,8 +24,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Emulates hierarchical federated learning: real training on an emulated clock.",
 )
-out = Console(highlight=False, soft_wrap=True)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
+out = Console(highlight=False, soft_wrap=True, emoji=False)  # ':x:' in a message is no picture
+err = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 LONGEST_NAME = 80  # of a scenario; a longer one is refused when it is checked
 AXES = ("cost", "time", "bytes", "round")

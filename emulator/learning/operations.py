@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 DENSE, DEPTHWISE, RECURRENT = "dense", "depthwise", "recurrent"  # as `devices.profile.Efficiency` names them
+_WHOLE: set[Any] = {torch.ops.prim.device.default}  # operations that are known to be made of no others
 _GROUPS = 8  # which argument of a convolution is its number of groups
 
 
@@ -36,11 +37,12 @@ class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         """Takes an operation apart where it is made of others; does and counts it where it is not."""
         given = kwargs or {}
-        if func is not torch.ops.prim.device.default:
+        if func not in _WHOLE:
             with self:
                 result = func.decompose(*args, **given)
             if result is not NotImplemented:
                 return result
+            _WHOLE.add(func)
         result = func(*args, **given)
         formula: Callable[..., int] | None = flop_registry.get(func._overloadpacket)
         if formula is not None:

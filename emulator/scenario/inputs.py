@@ -18,6 +18,7 @@ from emulator.registry import choices
 from emulator.scenario.roster import roster_of
 from emulator.scenario.schema import Scenario
 from emulator.scenario.server_tree import bundled_fleets, find_fleet
+from emulator.scenario.topology_schema import Topology
 from traces.reading import bundled, find
 
 DATA_SET, PUBLIC_SET, PROBE_SET = "data set", "public data set", "data set of the probe"
@@ -28,19 +29,24 @@ def inputs_of(scenario: Scenario) -> dict[str, str]:
 
     What comes with the emulator is left out: it changes with the version alone. Raises `InputError` where a file is missing.
     """
-    known = {*bundled().values(), *bundled_fleets().values()}
     operations = [each.dump() for _, each in choices(scenario.method) if each.slot == GroupOperationChoice.slot]
-    roster = roster_of(scenario.topology)
-    rows = [each.trace.model_dump() for each in (*roster.traces, *roster.presences)]
-    rows += [s.link.trace.model_dump() for s in roster.servers if s.link.trace is not None]
-    profiles = {"devices": list({*(roster.devices or ())})}
     carbon = None if scenario.prices is None else scenario.prices.model_dump()["carbon_trace"]
-    named = map(Path, _named([scenario.topology.model_dump(), rows, profiles, carbon, *operations]))
-    paths = {path.resolve() for path in named if path not in known}
     sets = [(DATA_SET, scenario.data.set), (PUBLIC_SET, scenario.data.public_set)]
     sets += [(PROBE_SET, each) for _, each in choices(scenario.method) if isinstance(each, DataSetChoice)]
     prints = {name: each.plugin.facts.fingerprint(each.params) for name, each in sets if each is not None}
-    return {str(path): digest_of(path) for path in sorted(paths)} | prints
+    return inputs_of_world(scenario.topology, carbon, *operations) | prints
+
+
+def inputs_of_world(topology: Topology, *beside: Any) -> dict[str, str]:
+    """As `inputs_of`, of what a topology names, and of what stands in plain data beside it."""
+    known = {*bundled().values(), *bundled_fleets().values()}
+    roster = roster_of(topology)
+    rows = [each.trace.model_dump() for each in (*roster.traces, *roster.presences)]
+    rows += [s.link.trace.model_dump() for s in roster.servers if s.link.trace is not None]
+    profiles = {"devices": list({*(roster.devices or ())})}
+    named = map(Path, _named([topology.model_dump(), rows, profiles, *beside]))
+    paths = {path.resolve() for path in named if path not in known}
+    return {str(path): digest_of(path) for path in sorted(paths)}
 
 
 def changed_inputs(recorded: Any, scenario: Scenario | None = None) -> list[str]:

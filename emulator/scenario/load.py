@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from emulator import plugins, yamlfile
 from emulator.errors import InputError, Problem, ScenarioError, quote_all, suggestion
 from emulator.explain import explain
+from emulator.registry import Params
 from emulator.scenario import checks, presets
 from emulator.scenario.prices import read_list
 from emulator.scenario.schema import Scenario, name_of
@@ -160,6 +161,9 @@ def check(document: Document, training: bool = True) -> Loaded:
     if not document.data.keys().isdisjoint(("scenario", "whatif")) and "topology" not in document.data:
         message = "this is a study, not a scenario; run it with 'hfl study', check it with 'hfl study --dry-run'"
         raise ScenarioError((document.problem((), message),))
+    if "flower" in document.data and "method" not in document.data:
+        message = "this is the run of a Flower app, which only 'hfl flower APP --world SCENARIO' runs"
+        raise ScenarioError((document.problem(("flower",), message, at_key=True),))
     document.data = {"name": name_of(document.file), **document.data}
     if isinstance(given := document.data.get("prices"), str):
         try:
@@ -312,7 +316,7 @@ def _written(data: Any, path: Path_) -> Path_:
     return path
 
 
-def dump(scenario: Scenario) -> str:
+def dump(scenario: Params) -> str:
     """The scenario as YAML with every default written out; `loads` reads the same scenario from it."""
     plain = _plain(scenario.model_dump())
     if plain["prices"] is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
@@ -155,6 +155,22 @@ class Output(Params):
     keep_models: Annotated[
         KeepModels | None, BeforeValidator(_every, json_schema_input_type=KeepModels | Count | None)
     ] = Field(None, description="models that the run folder keeps: a number N is 'every: N'; null: none")
+
+
+class Placed(Protocol):
+    """What the world of time asks of whatever is run in it: who is there, what goes wrong, and the seed of all chance."""
+
+    @property
+    def seed(self) -> int:
+        """What determines everything random."""
+
+    @property
+    def topology(self) -> Topology:
+        """Fleet, links and devices."""
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """What goes wrong, and when."""
 
 
 class Scenario(Params):

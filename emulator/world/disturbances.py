@@ -11,7 +11,7 @@ from typing import TypeVar
 from emulator.contracts.world import FaultEffect, FleetSize
 from emulator.rng import stream
 from emulator.scenario.roster import roster_of
-from emulator.scenario.schema import Scenario
+from emulator.scenario.schema import Placed
 from emulator.scenario.server_tree import EDGE
 from emulator.world.overtime import OverTime, Product, next_not_zero, next_zero
 from emulator.world.played import DIRECTIONS, availabilities
@@ -88,7 +88,7 @@ class Disturbances:
         return min((next_not_zero(link, now) for link in out), default=math.inf)
 
 
-def disturbances(scenario: Scenario) -> Disturbances:
+def disturbances(scenario: Placed) -> Disturbances:
     """All that a scenario says of availability and faults. Raises `InputError` where a trace cannot be played."""
     topology = scenario.topology
     roster = roster_of(topology)

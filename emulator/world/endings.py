@@ -16,7 +16,7 @@ from emulator.scenario.contents import content
 from emulator.scenario.fleet_table import read_clients, read_servers
 from emulator.scenario.link_schema import PlayedTrace
 from emulator.scenario.roster import FLEET, roster_of
-from emulator.scenario.schema import Scenario
+from emulator.scenario.schema import Placed, Scenario
 from emulator.scenario.server_tree import read, refuse
 from emulator.scenario.topology_schema import Topology
 from emulator.units import TIME
@@ -28,6 +28,11 @@ _PLAYED: dict[str, Quantity] = {"trace": "bandwidth", "availability": "availabil
 
 
 def check(scenario: Scenario) -> None:
+    """As `check_traces`, with the time after which a scenario's run ends."""
+    check_traces(scenario, scenario.stop.time)
+
+
+def check_traces(scenario: Placed, limit_s: float | None) -> None:
     """Raises `InputError` with the scenario key where a trace cannot be read or played, or ends before the run may."""
     topology = scenario.topology
     try:
@@ -38,7 +43,7 @@ def check(scenario: Scenario) -> None:
         _check_rows(topology)  # where rows name such a trace, each of them is told, with its place
         raise
     movements(topology, scenario.seed)
-    first, limit_s = _first_end(topology), scenario.stop.time
+    first = _first_end(topology)
     if first is not None and limit_s is not None and limit_s >= first[0]:  # a run ends after 'stop.time', never before
         raise _nobody_says(*first, f", and the run goes on until 'stop.time' ({TIME.format(limit_s)}) at least")
 

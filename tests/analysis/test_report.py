@@ -202,7 +202,7 @@ def test_a_run_without_training_has_no_curves(tmp_path: Path) -> None:
     )
     page = Page(report([folder]))
     said = "\n".join(page.texts)
-    assert "Runs without training: there is no accuracy." in said
+    assert "Runs without training, or of apps that report none: there is no accuracy." in said
     assert "Final accuracy" not in said
     assert page.tags.count("svg") == 3 + 1 + 1 + 1
 

@@ -1,0 +1,1 @@
+"""quickstart-pytorch: A Flower / PyTorch app."""
