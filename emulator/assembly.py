@@ -84,9 +84,7 @@ def assemble(scenario: Scenario, lab: AnyLab, ledger: Ledger | None = None, stag
     return session
 
 
-def world_of(
-    scenario: Placed, fleet: Fleet, workload: Workload, ledger: Ledger, stage: Stage = EMULATED
-) -> World:
+def world_of(scenario: Placed, fleet: Fleet, workload: Workload, ledger: Ledger, stage: Stage = EMULATED) -> World:
     """The world of a scenario, on a clock of its own."""
     env = stage.clock(scenario.topology.client_count)
     traces = played(scenario.topology, scenario.seed)
