@@ -1,6 +1,6 @@
 """Where the winner changes: at which value of one quantity, while all others are at their middle. Found by search.
 
-Methods are compared by the mean over their seeds. Between points at which different methods win, the difference is followed to
+Methods are compared by the mean over their seeds, the geometric one of what they take. Between points at which different methods win, the difference is followed to
 where it changes its sign (Brent's method), on a logarithmic scale where the quantity has one.
 """
 
@@ -49,13 +49,13 @@ class _Pair:
         common = by_method[0].keys() & by_method[1].keys()
         if not common:
             return math.nan
-        one, other = (math.fsum(found[seed] for seed in sorted(common)) / len(common) for found in by_method)
+        taken = [[found[seed] for seed in sorted(common)] for found in by_method]
+        if self.measure.kind == "to" and all(each > 0 for values in taken for each in values):
+            taken = [[math.log(each) for each in values] for values in taken]
+        one, other = (math.fsum(values) / len(common) for values in taken)
         if math.isnan(one) or math.isnan(other) or (math.isinf(one) and one == other):
             return math.nan
-        sign = 1.0 if self.measure.higher else -1.0
-        if self.measure.kind == "to" and 0 < one < math.inf and 0 < other < math.inf:
-            return sign * (math.log(one) - math.log(other))
-        return sign * (one - other)
+        return one - other if self.measure.higher else other - one
 
 
 def tipping_points(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import shlex
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -227,7 +226,9 @@ def _budget(text: str) -> tuple[str, float]:
 
 
 def _report(folder: Path, said: dict[str, Any]) -> None:
-    """Prints what is certain; the counts alone where nothing here can say more."""
+    """Prints what is certain."""
+    from analysis.certainty.summary import summarise
+
     counts = said["counts"]
     same = counts["replayed"] / counts["outcomes"]
     out.print(
@@ -235,8 +236,7 @@ def _report(folder: Path, said: dict[str, Any]) -> None:
         f"stays the same; {counts['order differs']:,} differ, {counts['trained']:,} of those were trained more, "
         f"{counts['failed']:,} are no worlds"
     )
-    with contextlib.suppress(ModuleNotFoundError):
-        out.print(importlib.import_module("analysis.certainty.summary").summarise(folder), markup=False)
+    sys.stdout.write(f"\n{summarise(folder)}\n")  # tables are not to be wrapped
     out.print(f"wrote {escape(str(folder))}")
 
 
