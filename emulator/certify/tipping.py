@@ -1,7 +1,8 @@
 """Where the winner changes: at which value of one quantity, while all others are at their middle. Found by search.
 
-Methods are compared by the mean over their seeds, the geometric one of what they take. Between points at which different methods win, the difference is followed to
-where it changes its sign (Brent's method), on a logarithmic scale where the quantity has one.
+Methods are compared by the mean over their seeds, the geometric one of what they take. Between points at which different
+methods win, the difference is followed to where it changes its sign (Brent's method), on a logarithmic scale where the quantity
+has one.
 """
 
 from __future__ import annotations
