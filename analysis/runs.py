@@ -61,6 +61,7 @@ SIMILARITY_COLUMNS = ("round", "cluster", "layer", "client", "other", "cosine")
 TRIAL_COLUMNS = ("round", "cluster", "ripe", "purity")
 ATTACKER_COLUMNS = ("client", "group", "swaps")
 ARRIVAL_COLUMNS = ("round", "time_s", "group", "client", "staleness", "weight", "used")
+OF_ARRIVALS = {ARRIVALS: "from_round", GROUP_ARRIVALS: "group_round"}  # the column that tells them apart
 SELECTION_COLUMNS = ("round", "time_s", "group", "client", "chosen")
 RECOVERED_COLUMNS = ("at", "round", "accuracy", "distance", "untrained", "own", "floor")
 USUAL = ("metrics", "energy", "groups", "groupings", "topology", "ledger")  # tables that any run may have
@@ -158,7 +159,8 @@ class Run:
         ``client`` is -1 where several clients made it.
         """
         why = "its method is not asynchronous, or does not note what arrives"
-        return self._table(self._arrivals or ARRIVALS, ARRIVAL_COLUMNS, why, optional=("client",))
+        name = self._arrivals or ARRIVALS
+        return self._table(name, (*ARRIVAL_COLUMNS, OF_ARRIVALS[name]), why, optional=("client",))
 
     @property
     def has_arrivals(self) -> bool:
@@ -167,7 +169,7 @@ class Run:
 
     @property
     def _arrivals(self) -> str | None:
-        return next((name for name in (ARRIVALS, GROUP_ARRIVALS) if (self.folder / name).is_file()), None)
+        return next((name for name in OF_ARRIVALS if (self.folder / name).is_file()), None)
 
     @cached_property
     def selections(self) -> pd.DataFrame:

@@ -12,7 +12,7 @@ from emulator.errors import InputError, quote_all
 # Tables and files that every run may have: a further table takes none of these names.
 RESERVED = (
     "accuracy", "comparison", "energy", "fleet", "groupings", "groups", "ledger", "manifest", "measure", "memory", "metrics",
-    "report", "scenario", "summary", "topology", "whatif",
+    "models", "prices", "report", "scenario", "summary", "topology", "whatif",
 )  # fmt: skip
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,59}")
 _COLUMN = re.compile(r"[a-z][a-z0-9_]{0,59}")

@@ -95,7 +95,7 @@ def test_help_and_lists_name_the_kinds() -> None:
         (["timeline", "{run}", "--set", "round=x"], "--set round=x: round: expected a whole number, not 'x'"),
         (
             ["pareto", "{run}", "--set", "x=tim"],
-            "x[0]: expected 'cost', 'time', 'bytes', 'energy', 'round' or 'epsilon', not 'tim'",
+            "x[0]: expected 'cost', 'time', 'bytes', 'energy', 'money', 'carbon', 'round' or 'epsilon', not 'tim'",
         ),
         (["pareto", "{run}", "--set", "zz=3"], "--set zz=3: zz: unknown key"),
         (["pareto", "{run}", "--set", "where={variant: other}"], "where: no complete run is of these values"),

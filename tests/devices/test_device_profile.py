@@ -177,7 +177,7 @@ def test_what_is_wrong_is_said_with_its_place(own, old: str, new: str, message: 
 
 KEYS = (
     "'title', 'source', 'effective_speed', 'batch_overhead', 'core_slowdown', 'power', 'group_operations', 'memory', 'reserve', "
-    "'out_of_memory', 'efficiency', 'measured', 'throttling'"
+    "'out_of_memory', 'efficiency', 'measured', 'throttling', 'spread'"
 )
 SORTED = ", ".join(sorted(KEYS.split(", ")))
 

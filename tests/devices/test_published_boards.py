@@ -76,5 +76,5 @@ def test_arm_cores_share_the_efficiency_of_depthwise_layers(name: str) -> None:
 
 def test_the_hot_board_is_the_same_board() -> None:
     hot, cool = (find_profile(name) for name in ("raspberry-pi-4b-hot", "raspberry-pi-4b"))
-    own = {"title", "source", "throttling"}
+    own = {"title", "source", "throttling", "spread"}
     assert hot.model_dump(exclude=own) == cool.model_dump(exclude=own)

@@ -13,7 +13,7 @@ from scenario.command import ROOT
 from emulator import extend
 from emulator.registry import Registry
 
-LIBRARIES = {"numpy", "torch", "pandas", "sklearn"}
+LIBRARIES = {"numpy", "torch", "pandas", "scipy", "sklearn"}
 
 
 def test_every_name_is_there_once_and_every_registry_among_them() -> None:

@@ -156,6 +156,9 @@ def test_keys_tell_apart_what_differs_and_only_that(small: Small) -> None:
 # Every key of a scenario, and whether it changes what a given client's training gives. What only decides which trainings are
 # asked for (formation, sampling, rounds, ...) or how long they take (topology, group operations) must not.
 CHANGES = [
+    ("topology.profiles={raspberry-pi-4b: {speed: 1.1}}", False),
+    ("prices=us-2024", False),
+    ("uncertain={quantities: {topology.links.access.up: {kind: uniform, low: 1 Mbit/s, high: 2 Mbit/s}}}", False),
     ("seed=4", True),
     ("data.set.separation=3.0", True),
     ("data.partition.alpha=0.4", True),
@@ -239,6 +242,7 @@ CHANGES = [
     ("output.keep_models=2", False),
     ("privacy={at: client, clip: 1.0, noise_multiplier: 1.0}", False),
     ("prices=us-2024", False),
+    ("uncertain={quantities: {topology.links.access.up: {kind: uniform, low: 1 Mbit/s, high: 2 Mbit/s}}}", False),
     ("stop.epsilon=8.0", False),
 ]
 FURTHER = [  # below keys that stand above

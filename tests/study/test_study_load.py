@@ -295,7 +295,7 @@ def test_what_does_not_fit_together_in_one_run_names_the_run(tmp_path: Path) -> 
     [
         ("cost-acuracy", "11: figures[0]: unknown figure 'cost-acuracy'; did you mean 'cost-accuracy'?"),
         ("{kind: cost-accuracy, x: tim}",
-         "[0].x[0]: expected 'cost', 'time', 'bytes', 'energy', 'round' or 'epsilon', not 'tim'"),
+         "[0].x[0]: expected 'cost', 'time', 'bytes', 'energy', 'money', 'carbon', 'round' or 'epsilon', not 'tim'"),
         ("{kind: cost-accuracy, bye: variant}", "[0].bye: unknown key; did you mean 'by'?"),
         ("{kind: cost-accuracy, by: alfa}",
          "[0].by: 'alfa' is nothing that this study varies; did you mean 'alpha'?"),
