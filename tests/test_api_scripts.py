@@ -159,6 +159,7 @@ IN_A_NOTEBOOK = (
 
 
 @pytest.mark.filterwarnings("ignore")  # what Jupyter says of itself
+@pytest.mark.slow
 def test_a_notebook_has_workers_progress_in_one_line_and_no_models_of_its_cells(tmp_path: Path) -> None:
     cells = [nbformat.v4.new_code_cell(code) for code in IN_A_NOTEBOOK]
     *_, (alone,), (line, with_workers), (started,), (*_, refused) = texts(

@@ -53,7 +53,7 @@ def run_to_the_end(scenario: Path, out: Path) -> None:
         execute(loaded, out, Memo(None), max_workers=1)
 
 
-@pytest.mark.parametrize("rule", ["sgd", "scaffold"])
+@pytest.mark.parametrize("rule", ["sgd", pytest.param("scaffold", marks=pytest.mark.slow)])
 def test_killed_at_random_instants_it_ends_the_same(small: Callable[..., Loaded], tmp_path: Path, rule: str) -> None:
     scenario, whole, broken = scenario_for(small, tmp_path, rule), tmp_path / "whole", tmp_path / "broken"
 

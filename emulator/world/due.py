@@ -74,14 +74,16 @@ class Due:
         horizon = now + 4 * math.ulp(now)  # the clock may have been set a rounding short of what was due
         due: list[Bundle] = []
         while self._ends and (self._ends[0][0] <= horizon or self._ends[0][2] != self._ends[0][3].version):
-            _, _, version, owner = heapq.heappop(self._ends)
+            _, number, version, owner = heapq.heappop(self._ends)
             if version != owner.version:
                 continue
             if isinstance(owner, Bundle):
                 due.append(owner)
-            else:
+                continue
+            first = owner.first()
+            if first is not None and first.number == number:  # else whose end was noted has gone elsewhere since
                 due += owner.due(now)
-                self._levels.turned[owner] = None
+            self._levels.turned[owner] = None
         due.sort(key=_number)
         self._levels.moved |= dict.fromkeys(due)
         self._ended(due)

@@ -237,7 +237,7 @@ class Bundle:
 
     def next_end(self) -> float:
         """When its next member ends, on the virtual clock. There must be a member."""
-        while self.heap[0][2].bundle is not self:
+        while self.heap[0][2].bundle is not self or self.heap[0][0] != self.heap[0][2].ends_at:  # it was away meanwhile
             heapq.heappop(self.heap)
         return self.heap[0][0]
 

@@ -354,8 +354,8 @@ class SharedNetwork:
             if bundle.size:
                 bundle.served_bits = max(bundle.served_bits, bundle.next_end())
             while bundle.heap and bundle.heap[0][0] <= bundle.served_bits + NOTHING_BITS:
-                flow = heapq.heappop(bundle.heap)[2]
-                if flow.bundle is bundle:
+                ends_at, _, flow = heapq.heappop(bundle.heap)
+                if flow.bundle is bundle and flow.ends_at == ends_at:
                     self._end(flow)
         if self._dirty and self._env.peek() == now:
             self._settle_soon()

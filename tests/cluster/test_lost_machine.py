@@ -27,6 +27,7 @@ QUICK = {
 }
 
 
+@pytest.mark.slow
 def test_a_machine_that_is_lost_changes_nothing(small: Callable[..., Loaded], tmp_path: Path) -> None:
     from ray.cluster_utils import Cluster
 

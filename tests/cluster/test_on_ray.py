@@ -216,6 +216,7 @@ seeds: 2
 """
 
 
+@pytest.mark.slow
 def test_a_study_goes_through_a_lost_worker_and_an_interruption(two_workers: None, tmp_path: Path) -> None:
     study, out = write_study(tmp_path, STUDY), tmp_path / "ray"
     words = ("study", study, "--out", out, "--memo", tmp_path / "memo", "--backend", "ray")

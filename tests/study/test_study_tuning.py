@@ -194,6 +194,7 @@ def test_the_last_rounds_and_the_budget_are_those_of_a_direct_search(steps: list
     assert last_within(rows, {"time": float(n)}) == (within[-1] if within else None)
 
 
+@pytest.mark.slow
 def test_a_value_with_which_training_diverges_loses_and_is_not_tried_again(tmp_path: Path) -> None:
     text = (
         "name: wild\nscenario: tiny.yaml\nset: {stop.rounds: 3}\nseeds: 1\n"

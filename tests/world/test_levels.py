@@ -10,7 +10,7 @@ from fractions import Fraction
 
 import pytest
 import simpy
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from emulator.rng import stream
@@ -203,6 +203,8 @@ def by_steps(
 
 @settings(max_examples=100, deadline=None)
 @given(SEEDS)
+@example(26857)  # a bundle that is held leaves its link before the end that was noted for it
+@example(945475)  # a flow comes back into the bundle in which it was before an outage
 def test_flows_in_a_random_tree_with_outages_end_as_by_brute_force(seed: int) -> None:
     chance = random.Random(seed)
     routes, speeds = tree_of(chance)
